@@ -81,5 +81,6 @@ def sysmond_probes() -> list[Probe]:
             subsystems=("tty",),
             options=OPTIONS,
             enabled=False,
+            privilege="group dialout for a serial device, or nothing where gpsd runs",
         )
     ]

@@ -165,4 +165,5 @@ def read_attributes(host: Host, *, every_min: int, devices: str = "") -> Iterato
 def sysmond_probes() -> list[Probe]:
     """Offer the tables ``smart`` and ``smart_attribute``."""
     probe = Probe(SMART, read, INTERVAL_S, Lane.ONESHOT, options=(EVERY, DEVICES), needs=PROGRAMS)
+    probe = probe._replace(privilege="CAP_SYS_RAWIO for ATA and SCSI, CAP_SYS_ADMIN for NVMe")
     return [probe, probe._replace(table=ATTRIBUTE, read=read_attributes)]

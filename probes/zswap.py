@@ -59,4 +59,5 @@ def _number(host: Host, path: str) -> int:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``zswap``."""
-    return [Probe(ZSWAP, read, INTERVAL_S, Lane.BACKGROUND, needs=(f"{SETTINGS}/enabled",))]
+    privilege = "CAP_DAC_READ_SEARCH, for what it refused"
+    return [Probe(ZSWAP, read, INTERVAL_S, Lane.BACKGROUND, needs=(f"{SETTINGS}/enabled",), privilege=privilege)]

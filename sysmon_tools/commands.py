@@ -212,7 +212,8 @@ async def show(client: Client, options: argparse.Namespace) -> CommandOutput:
 
     def show_probe() -> None:
         said = [
-            (name, properties[name]) for name in ("Name", "Doc", "State", "Reason", "Plugin", "Lane", "Sensitivity")
+            (name, properties.get(name, ""))
+            for name in ("Name", "Doc", "State", "Reason", "Plugin", "Lane", "Sensitivity", "Privilege")
         ]
         fields(
             [
@@ -395,7 +396,8 @@ async def doctor(client: Client, options: argparse.Namespace) -> CommandOutput:
 
     status_ = await client.call("GetStatus", "a{sv}", NO_OPTIONS)
     polkit = None if options.user else await client.has("org.freedesktop.PolicyKit1")
-    findings = examine((await _list_probes(client)).document, status_, polkit=polkit)
+    privileges = {str(probe["Name"]): str(probe.get("Privilege", "")) for probe in await _probes(client)}
+    findings = examine((await _list_probes(client)).document, status_, privileges, polkit=polkit)
     return CommandOutput(findings, lambda: _findings(findings))
 
 

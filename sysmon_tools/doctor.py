@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 from sysmond.errors import CorruptError, refusal
@@ -80,18 +81,22 @@ _POLICIES = {os.SCHED_FIFO: "real-time", os.SCHED_RR: "real-time"}
 
 
 def examine(
-    rows: Sequence[Mapping[str, Any]], status: Mapping[str, Any], *, polkit: bool | None = None
+    rows: Sequence[Mapping[str, Any]],
+    status: Mapping[str, Any],
+    privileges: Mapping[str, str] = MappingProxyType({}),
+    *,
+    polkit: bool | None = None,
 ) -> list[dict[str, str]]:
     """One finding a source: ``source``, ``state`` (there, missing, not here …), ``reason``, ``help``.
 
-    ``rows``: as ``ListProbes`` tells them; ``status``: as ``GetStatus`` does. ``polkit``: whether it is on the bus;
-    None where nobody asks it.
+    ``rows``: as ``ListProbes`` tells them; ``status``: as ``GetStatus`` does. ``privileges``: by table what its probe
+    says that reading takes. ``polkit``: whether it is on the bus; None where nobody asks it.
     """
     ways = _ways(str(status["runtime_dir"]))
-    return [*(_of_probe(row, ways) for row in rows), *_of_machine(status, polkit=polkit)]
+    return [*(_of_probe(row, ways, privileges) for row in rows), *_of_machine(status, polkit=polkit)]
 
 
-def _of_probe(row: Mapping[str, Any], ways: Mapping[str, str]) -> dict[str, str]:
+def _of_probe(row: Mapping[str, Any], ways: Mapping[str, str], privileges: Mapping[str, str]) -> dict[str, str]:
     name, reason = str(row["name"]), str(row["reason"])
     state = _STATES.get(str(row["state"]), str(row["state"]))
     if reason.startswith("no permission"):
@@ -100,13 +105,18 @@ def _of_probe(row: Mapping[str, Any], ways: Mapping[str, str]) -> dict[str, str]
         state = ELSEWHERE
     if state == "there" and not reason:
         reason = ways.get(name, "")
-    return {"source": name, "state": state, "reason": reason, "help": _help(state, reason, name)}
+    return {
+        "source": name,
+        "state": state,
+        "reason": reason,
+        "help": _help(state, reason, name, privileges.get(name, "")),
+    }
 
 
-def _help(state: str, reason: str, name: str) -> str:
+def _help(state: str, reason: str, name: str, privilege: str) -> str:
     path = next(filter(None, match.groups())) if (match := _PATH.search(reason)) else ""
     if state == "no permission":
-        return _permission(path)
+        return privilege or _permission(path)
     if state in {"missing", ELSEWHERE}:
         return next((needs for prefix, needs in NEEDS.items() if path.startswith(prefix)), "")
     if state == "disabled":
@@ -115,7 +125,7 @@ def _help(state: str, reason: str, name: str) -> str:
 
 
 def _permission(path: str) -> str:
-    """Who may read a file, by its owner and mode."""
+    """Who may read a file that a probe did not declare: by its owner and mode."""
     with suppress(OSError):
         status = os.stat(path)
         if status.st_mode & 0o040 and status.st_gid:

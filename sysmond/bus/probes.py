@@ -111,6 +111,11 @@ class ProbeObject(Interface):
         """Who may read it: ``public`` or ``restricted``."""
         return str(self.planned.sensitivity)
 
+    @prop("s")
+    def privilege(self) -> str:
+        """What its reader needs beyond the rights of any user, as a capability or group; empty for nothing."""
+        return clean(self._probes.privilege(self.planned.table))
+
     @prop("a{sv}", changes=Changes.INVALIDATED, is_for_caller=True)
     def options(self, *, is_restricted: bool) -> dict[str, Variant]:
         """Its own settings; of a restricted probe to restricted callers alone."""
@@ -224,6 +229,11 @@ class Probes:
         """What a probe declares."""
         entry = self.catalogue().tables.get(name)
         return Table(name, ()) if entry is None else entry.table
+
+    def privilege(self, name: str) -> str:
+        """What the reader of a table needs beyond the rights of any user, as its probe declares."""
+        entry = self.catalogue().tables.get(name)
+        return "" if entry is None else entry.privilege
 
     def long_tables(self) -> list[str]:
         """The tables of the plan whose rows are packed, and that have no series."""

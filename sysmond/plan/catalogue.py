@@ -40,6 +40,7 @@ class ProbeEntry(NamedTuple):
     declared: Defaults
     subsystems: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
+    privilege: str = ""
 
 
 class EffectiveSetting(NamedTuple):
@@ -147,6 +148,7 @@ def _spell(entry: ProbeEntry) -> dict[str, Any]:
         "declared": entry.declared._asdict(),
         "subsystems": entry.subsystems,
         "needs": planned.needs,
+        "privilege": entry.privilege,
         "on_battery_ns": planned.on_battery_ns,
         "metrics": [metric._asdict() for metric in table.metrics],
         "packing": table.packing,
@@ -180,4 +182,5 @@ def _entry(name: str, fields: dict[str, Any]) -> ProbeEntry:
         Defaults(Lane(declared["lane"]), declared["interval_ns"], Sensitivity(declared["sensitivity"])),
         tuple(fields["subsystems"]),
         tuple(Option(**{**option, "choices": tuple(option["choices"])}) for option in fields["options"]),
+        str(fields.get("privilege", "")),
     )

@@ -103,7 +103,13 @@ def describe(configuration: Config, discovery: Discovery, made: Plan) -> Catalog
                 probe.lane, round(probe.interval_s * SECOND_NS), plan.as_declared("", probe).sensitivity
             )
             tables[name] = ProbeEntry(
-                probe.table, plugin.is_ours, planned[name], declared, probe.subsystems, probe.options
+                probe.table,
+                plugin.is_ours,
+                planned[name],
+                declared,
+                probe.subsystems,
+                probe.options,
+                probe.privilege,
             )
     for name, planned_probe in planned.items():
         own: dict[tuple[str, ...], str] = {

@@ -4,6 +4,7 @@
 What sleeps there is left asleep, whichever probe reads.
 """
 
+import glob
 import json
 import os
 import pkgutil
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import sysmond_probes
 
-from sysmond.base.model import ABSENT
+from sysmond.base.model import ABSENT, Sensitivity, Table
 from sysmond.plan import plan as plans
 from sysmond.plan import plugins
 from sysmond.probe import Absence, Cause, Host
@@ -24,6 +25,14 @@ MACHINES = sorted(folder.name for folder in sysfs.MACHINES.iterdir())
 PLUGINS = sorted(module.name for module in pkgutil.iter_modules(sysmond_probes.__path__))
 NOBODY = 65534
 INT64 = range(-(2**63), 2**63)
+# Restricted tables that anybody may read by himself, and why they are restricted all the same.
+FOR_EVERYBODY = {
+    "motion": "files of sysfs; how somebody moves",
+    "proximity": "files of sysfs; whether somebody is there",
+    "wifi_bssid": "nl80211 tells everybody; where the machine is",
+}
+# Files below are root's, whatever their modes say on a machine that is without them now.
+OF_ROOT = ("/sys/kernel/debug/", "/sys/kernel/tracing/")
 # What one instance may lack: that something sleeps, or that a chip reports a fault, is no failure of the probe.
 LACKS = {Cause.ASLEEP, Cause.IN_USE, Cause.NO_SOURCE}
 
@@ -147,16 +156,39 @@ def test_an_empty_machine_has_nothing(plugin: str, roots: dict[str, Path]) -> No
         host.close()
 
 
+def test_what_is_restricted_says_what_reading_it_takes() -> None:
+    offered = [
+        probe
+        for plugin in PLUGINS
+        for probe in plans.offered_probes(plans.import_plugin(f"{plans.BUILTIN_PACKAGE}.{plugin}"))
+    ]
+    taking_nothing = {
+        probe.table.name
+        for probe in offered
+        if plans.as_declared("", probe).sensitivity is Sensitivity.RESTRICTED and not probe.privilege
+    }
+    assert taking_nothing == FOR_EVERYBODY.keys()
+    of_root = {
+        probe.table.name
+        for probe in offered
+        for path in (*probe.needs, *(metric.origin for metric in probe.table.metrics))
+        if path.startswith(OF_ROOT) and not probe.privilege
+    }
+    assert of_root == set()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 def test_what_nobody_may_read_says_what_that_takes() -> None:
-    """Every probe is read as the user nobody, on the machine that runs this."""
+    """Every probe, and every file that its metrics name, is read as the user nobody, on the machine that runs this."""
     reading, writing = os.pipe()
     plugins_of = {plugin: sources(plugin, Host()) for plugin in PLUGINS}  # Imported before: nobody may not read them.
+    files_of = {source.table: files(source.probe.table) for each in plugins_of.values() for source in each}
     if (child := os.fork()) == 0:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
         refused = [source.table for each in plugins_of.values() for source in each if is_refused(source)]
+        refused += [table for table, paths in files_of.items() if not all(os.access(path, os.R_OK) for path in paths)]
         os.write(writing, json.dumps(refused).encode())
         os._exit(0)
     os.close(writing)
@@ -166,6 +198,13 @@ def test_what_nobody_may_read_says_what_that_takes() -> None:
     declared = {source.table: source.probe.privilege for each in plugins_of.values() for source in each}
     assert {table for table in tables if not declared[table]} == set()
     assert "slab" in tables or not os.path.exists("/proc/slabinfo")
+
+
+def files(table: Table) -> list[str]:
+    """The files that its metrics name and that are here, one of each name with stars, none of the process itself."""
+    named = {metric.origin.split(" ")[0].rstrip(",") for metric in table.metrics if metric.origin.startswith("/")}
+    named = {name for name in named if not name.startswith("/proc/self/")}
+    return [found[0] for name in sorted(named) if (found := sorted(glob.glob(name)))]
 
 
 def is_refused(source: Source) -> bool:

@@ -281,6 +281,8 @@ def test_the_doctor_knows_of_every_source(recorder: Recorder) -> None:
     assert by_source["load"]["state"] == "there"
     assert {"real-time scheduling", "locked memory", "udev"} <= set(by_source)
     assert all(finding["help"] for finding in findings if finding["state"] == "missing" and finding["source"] == "udev")
+    assert answer(recorder, "show", "slab")["Privilege"] == "CAP_DAC_READ_SEARCH", "what it says where it is refused"
+    assert re.search(r"^privilege +CAP_DAC_READ_SEARCH$", said(recorder, "show", "slab"), re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -314,14 +316,18 @@ def test_the_doctor_tells_what_would_help(tmp_path: Path) -> None:
             "directory: '/proc/pressure/cpu'"},
         {"name": "power", "state": "absent", "reason": f"no permission: PermissionError: [Errno 13] Permission "
             f"denied: '{closed}'"},
+        {"name": "rapl", "state": "absent", "reason": "no permission: PermissionError: [Errno 13] Permission denied: "
+            "'/sys/class/powercap/intel-rapl:0/energy_uj'"},
         {"name": "disk", "state": "disabled", "reason": "by the configuration"},
         {"name": "resctrl", "state": "absent", "reason": "no source: this machine has no /sys/fs/resctrl/mon_data/*"},
     ]  # fmt: skip
-    findings = examine(rows, {"pids": {}, "runtime_dir": "/"}, polkit=False)
+    declared = {"rapl": "CAP_DAC_READ_SEARCH", "disk": "", "pressure": "CAP_SYS_ADMIN"}
+    findings = examine(rows, {"pids": {}, "runtime_dir": "/"}, declared, polkit=False)
     helps = {finding["source"]: (finding["state"], finding["help"]) for finding in findings}
     assert helps["polkit"][0] == "missing"
     assert helps["pressure"] == ("missing", "a kernel with CONFIG_PSI; psi=1 on its command line where that is off")
     assert helps["power"] == ("no permission", "root, or CAP_DAC_READ_SEARCH")
+    assert helps["rapl"] == ("no permission", "CAP_DAC_READ_SEARCH"), "as it is declared, not guessed"
     assert helps["disk"] == ("disabled", "sysmonctl enable probe disk")
     assert helps["resctrl"][0] == "not here"
     assert "mount -t resctrl" in helps["resctrl"][1]
