@@ -6,6 +6,7 @@ Source: ``Documentation/filesystems/proc.rst`` (section 1.2), ``kernel/irq/proc.
 has a column a CPU: 1 MB on 256 CPUs, so it is read seldom.
 """
 
+import re
 from collections.abc import Iterator
 
 from sysmond.probe import Host, Lane, Probe, Row, Table, counter, hookimpl
@@ -15,6 +16,8 @@ PATH = "/proc/interrupts"
 APART_MAX = 64
 NAME_LENGTH_MAX = 64
 OTHER = "other"
+# The chip, perhaps in several words, the number of the line there, and how that is triggered.
+_BEFORE_HANDLERS = re.compile(r"\S+(?:(?:\s+[^\d\s]\S*)*?\s+\d\S*)?(?:\s+(?:Edge|Level)(?!\S))?")
 
 INTERRUPT = Table(
     "interrupt",
@@ -25,8 +28,8 @@ INTERRUPT = Table(
 )
 
 
-def parse(content: bytes) -> dict[bytes, tuple[str, int]]:
-    """Give for each line, by its label, whose interrupts it counts and how many there were on all CPUs.
+def parse(content: bytes) -> Iterator[tuple[bytes, tuple[str, int]]]:
+    """Give the label of each line, whose interrupts it counts, and how many there were on all CPUs.
 
     :raises ValueError: where the first line does not name CPUs, or a CPU has no number.
     """
@@ -34,30 +37,21 @@ def parse(content: bytes) -> dict[bytes, tuple[str, int]]:
     cpus = len(heading.split())
     if not heading.lstrip().startswith(b"CPU"):
         raise ValueError(f"{PATH} begins with {heading[:40]!r}; expected CPU0")
-    counted: dict[bytes, tuple[str, int]] = {}
     for line in lines:
-        label, _, after = line.partition(b":")
+        label, _, after = line.strip().partition(b":")
         words = after.split(None, cpus)
         if words:
             rest = words.pop() if len(words) > cpus else b""
-            counted[label.strip()] = (
-                _name(label.strip().decode(), rest.decode("utf-8", "replace")),
-                sum(map(int, words)),
-            )
-    return counted
+            yield label, (_name(label.decode(), rest.decode("utf-8", "replace")), sum(map(int, words)))
 
 
 def _name(label: str, rest: str) -> str:
-    """Name a source by its handlers, which follow the chip, the number of its line there and how that is triggered."""
+    """Name a source by its handlers; what is not numbered has a label that is a name."""
     if not label.isdecimal():
         return label[:NAME_LENGTH_MAX]
-    words = rest.split()
-    line = next((at for at, word in enumerate(words[1:], 1) if word[0].isdigit()), 0)
-    handlers = words[line + 1 :]
-    if handlers and handlers[0] in {"Edge", "Level"}:
-        del handlers[0]
+    handlers = " ".join(_BEFORE_HANDLERS.sub("", rest, count=1).split())
     # Nobody handles it: what it counted is from before, and of whom nobody knows.
-    return "".join(sign for sign in " ".join(handlers) if sign.isprintable())[:NAME_LENGTH_MAX] or OTHER
+    return "".join(sign for sign in handlers if sign.isprintable())[:NAME_LENGTH_MAX] or OTHER
 
 
 class Sources:
@@ -71,7 +65,7 @@ class Sources:
 
     def read(self, host: Host) -> Iterator[Row]:
         """Give a row for each source that ever interrupted and has one of its own, and one for all others."""
-        counted = parse(host.read_anew(PATH))
+        counted = dict(parse(host.read_anew(PATH)))
         sums: dict[str, int] = {}
         for name, count in counted.values():
             sums[name] = sums.get(name, 0) + count

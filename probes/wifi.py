@@ -5,15 +5,11 @@ Source: the kernel by nl80211 (``sysmond.sources.nl80211``), as ``iw`` shows it,
 tell what they count anyway: nothing is sent over the air. A device that sleeps, or is turned off, is not asked.
 """
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 
 from sysmond.probe import (
     ABSENT,
-    Absence,
     Answers,
-    Cause,
     Derived,
     Host,
     Lane,
@@ -25,19 +21,13 @@ from sysmond.probe import (
     counter,
     gauge,
     hookimpl,
-    rows_of,
     state,
     text,
 )
-from sysmond.sources.nl80211 import CLIENTS, MHZ, Station, Survey, Wireless, WirelessInterface, channel_number
+from sysmond.sources import wireless
+from sysmond.sources.nl80211 import CLIENTS, MHZ, Station, Survey, Wireless, channel_number
 from sysmond.sources.unread import printable
-
-FOLDER = "/sys/class/net"
-PROC = "/proc/net/wireless"
-INTERFACES_MAX = 16
-IFF_UP = 1
-UNKNOWN_DBM = -256
-HEADER_LINES, PROC_WORDS = 2, 10
+from sysmond.sources.wireless import FOLDER, INTERFACES_MAX
 
 _STATION, _SURVEY, _INTERFACE = "NL80211_STA_INFO_", "NL80211_SURVEY_INFO_", "NL80211_ATTR_"
 
@@ -138,16 +128,16 @@ def read(host: Host) -> Iterable[Row]:
     try:
         kernel = Wireless(host)
     except (OSError, ValueError):
-        return _older(host)
+        return wireless.older(host, lambda station, noise_dbm: (*station[1:], noise_dbm, *(ABSENT,) * 5))
 
     def values(index: int) -> Sequence[int | str]:
         interface, stations = kernel.interface(index), kernel.stations(index)
         station = stations[0] if stations and interface.kind in CLIENTS else Station()
         channel = channel_number(interface.frequency_hz)
-        where = _noise_dbm(kernel, interface, index), interface.frequency_hz, interface.width_hz, channel
+        where = kernel.noise_dbm(index, interface.frequency_hz), interface.frequency_hz, interface.width_hz, channel
         return *station[1:], *where, ABSENT if stations is None else len(stations), interface.kind
 
-    return _rows(host, values)
+    return wireless.rows(host, values)
 
 
 def read_bssid(host: Host) -> Iterable[Row]:
@@ -161,7 +151,7 @@ def read_bssid(host: Host) -> Iterable[Row]:
         stations = kernel.stations(index) if kernel.interface(index).kind in CLIENTS else None
         return (stations[0].address,) if stations else None
 
-    return _rows(host, values)
+    return wireless.rows(host, values)
 
 
 def read_ssid(host: Host) -> Iterable[Row]:
@@ -175,7 +165,7 @@ def read_ssid(host: Host) -> Iterable[Row]:
         name = printable(kernel.network(index))
         return (name,) if name else None
 
-    return _rows(host, values)
+    return wireless.rows(host, values)
 
 
 class Channels:
@@ -198,69 +188,13 @@ class Channels:
             surveys[:] = kernel.channels(index, frequency_hz) if frequency_hz != ABSENT else []
             return ()
 
-        for name, lacking in _rows(host, values):
+        for name, lacking in wireless.rows(host, values):
             if lacking:
                 yield from ((channel, lacking) for channel in self._known.get(name, []))
                 continue
             channels = {f"{name}:{each.frequency_hz / MHZ:g}": each[1:] for each in surveys}
             self._known[name] = list(channels)
             yield from channels.items()
-
-
-def _names(host: Host) -> list[str]:
-    """Name the wireless interfaces; one whose driver knows the older interface alone has no phy80211."""
-    marks = ("phy80211", "wireless")
-    names = host.names(FOLDER)
-    wireless = (name for name in names if any(os.path.isdir(f"{host.root}{FOLDER}/{name}/{mark}") for mark in marks))
-    return list(islice(wireless, INTERFACES_MAX))
-
-
-def _rows(host: Host, values: Callable[[int], Sequence[int | str] | None]) -> Iterator[Row]:
-    """Give a row for each wireless interface, by its number; one that sleeps or is turned off is not asked."""
-
-    def asked(name: str) -> Sequence[int | str] | None:
-        if host.is_asleep(f"{FOLDER}/{name}/device"):
-            return Absence(Cause.ASLEEP)
-        if not int(host.read(f"{FOLDER}/{name}/flags"), 16) & IFF_UP:
-            return Absence(Cause.NO_SOURCE, "it is turned off")
-        return values(int(host.read(f"{FOLDER}/{name}/ifindex")))
-
-    return rows_of(_names(host), asked)
-
-
-def _noise_dbm(kernel: Wireless, interface: WirelessInterface, index: int) -> int:
-    """Give the noise on the channel of an interface; a driver that cannot tell costs nothing else."""
-    wanted_hz = interface.frequency_hz
-    try:
-        surveys = kernel.channels(index, wanted_hz) if wanted_hz != ABSENT else []
-    except OSError:
-        return ABSENT
-    return next((each.noise_dbm for each in surveys if each.frequency_hz == wanted_hz), ABSENT)
-
-
-def _older(host: Host) -> Iterable[Row]:
-    """Give what ``/proc/net/wireless`` tells. All drivers are asked for it, so not while one of their devices sleeps.
-
-    :raises FileNotFoundError: where there is none.
-    """
-    names = _names(host)
-    if any(host.is_asleep(f"{FOLDER}/{name}/device") for name in names):
-        return [(name, Absence(Cause.ASLEEP)) for name in names]
-    lines = (line.rpartition(b":") for line in host.read(PROC).splitlines()[HEADER_LINES:])
-    told = {name.strip().decode("utf-8", "surrogateescape"): numbers for name, _, numbers in lines}
-    return rows_of((name for name in names if name in told), lambda name: parse(told[name]))
-
-
-def parse(numbers: bytes) -> Sequence[int | str]:
-    """Read the numbers of an interface in ``/proc/net/wireless`` as a row: levels in dBm are less than zero.
-
-    :raises ValueError: where they are fewer than ten, or none.
-    """
-    words = numbers.replace(b".", b" ").split()
-    level, noise, _, _, _, failures, drops, losses = map(int, words[2:PROC_WORDS])
-    signal, noise_dbm = (each if UNKNOWN_DBM < each < 0 else ABSENT for each in (level, noise))
-    station = Station("", signal, failures=failures, receive_drops=drops, beacon_losses=losses)
-    return *station[1:], noise_dbm, *(ABSENT,) * 5
 
 
 @hookimpl

@@ -145,6 +145,17 @@ class Wireless:
         found = (parse_survey(each, frequency_hz) for each in self._dumped(GET_SURVEY, index) or [])
         return [survey for survey in found if survey is not None]
 
+    def noise_dbm(self, index: int, frequency_hz: int) -> int:
+        """Give the noise on the channel of an interface; ABSENT where its driver cannot tell, or refuses to.
+
+        :raises ValueError: where an answer is not what it should be.
+        """
+        try:
+            found = self.channels(index, frequency_hz) if frequency_hz != ABSENT else []
+        except OSError:
+            return ABSENT
+        return next((each.noise_dbm for each in found if each.frequency_hz == frequency_hz), ABSENT)
+
     def _dumped(self, command: int, index: int) -> list[dict[int, bytes]] | None:
         try:
             answers = list(islice(self._asked(dump, command, index), ANSWERS_MAX))

@@ -11,9 +11,10 @@ import os
 import sys
 import time
 
-from sysmond_probes.filesystem import FileSystems, Statvfs
+from sysmond_probes.filesystem import FileSystems
 
 from sysmond.probe import Host
+from sysmond.sources.statvfs import Statvfs
 
 CLONE_NEWNS = 0x20000
 MS_REC_PRIVATE = 0x4000 | 0x40000

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 from sysmond_probes import filesystem
-from sysmond_probes.filesystem import ANSWERED, AUTOMOUNTED, HUNG, REFUSED, FileSystems, Statvfs
+from sysmond_probes.filesystem import ANSWERED, AUTOMOUNTED, HUNG, REFUSED, FileSystems
 
 from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Host, Lane
+from sysmond.sources import statvfs as statvfs_module
+from sysmond.sources.statvfs import Statvfs
 
 HERE = Path(__file__).parent
 FIXTURES = HERE.parent / "fixtures"
@@ -180,7 +182,7 @@ def test_a_mount_that_hangs_hides_only_itself_and_is_asked_once(release: threadi
 def test_what_hangs_is_waited_for_together(release: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eleven mounts, one deadline: by a clock that only waiting moves."""
     waited_s: list[float] = []
-    monkeypatch.setattr(filesystem, "monotonic", lambda: sum(waited_s))
+    monkeypatch.setattr(statvfs_module, "monotonic", lambda: sum(waited_s))
     monkeypatch.setattr(threading.Thread, "join", lambda _, timeout_s: waited_s.append(timeout_s))
 
     def ask(_: bytes) -> os.statvfs_result:
@@ -215,7 +217,7 @@ def test_threads_are_bounded(tmp_path: Path, release: threading.Event, monkeypat
         release.wait()
         return answer()
 
-    monkeypatch.setattr(filesystem, "THREADS_MAX", 3)
+    monkeypatch.setattr(statvfs_module, "THREADS_MAX", 3)
     statvfs = Statvfs(ask, deadline_s=0.05)
     file_systems, host = FileSystems(statvfs), Host(str(tmp_path))
     for number in range(30, 36):
@@ -229,7 +231,7 @@ def test_threads_are_bounded(tmp_path: Path, release: threading.Event, monkeypat
 def test_mounts_are_bounded(tmp_path: Path) -> None:
     write(tmp_path, *(b"%d 1 0:40 / /mnt/%d rw - tmpfs tmpfs rw" % (number, number) for number in range(10, 310)))
     rows = rows_of(tmp_path, Statvfs(lambda _: answer()))
-    assert list(rows) == [f"/mnt/{number}" for number in range(10, 10 + filesystem.MOUNTS_MAX)]
+    assert list(rows) == [f"/mnt/{number}" for number in range(10, 10 + statvfs_module.MOUNTS_MAX)]
 
 
 def test_mounts_beyond_the_bound_are_counted(tmp_path: Path) -> None:
@@ -237,7 +239,7 @@ def test_mounts_beyond_the_bound_are_counted(tmp_path: Path) -> None:
     check_table(probe.table)
     of_all = [b"%d 1 0:40 / /mnt/%d rw - tmpfs tmpfs rw" % (number, number) for number in range(10, 310)]
     write(tmp_path, *of_all, b"9 1 0:4 / /proc rw - proc proc rw")
-    assert list(probe.read(Host(str(tmp_path)))) == [("", (301, 300, 300 - filesystem.MOUNTS_MAX))]
+    assert list(probe.read(Host(str(tmp_path)))) == [("", (301, 300, 300 - statvfs_module.MOUNTS_MAX))]
     (tmp_path / "proc/self/mountinfo").write_text("9 1 0:4 / /proc rw - proc proc rw\n")
     assert list(probe.read(Host(str(tmp_path)))) == [("", (1, 0, 0))]
 

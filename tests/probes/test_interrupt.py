@@ -132,9 +132,7 @@ def test_here_each_line_has_what_proc_stat_says_of_it() -> None:
     host = Host()
     before = numbered()
     counted = {
-        int(label): count
-        for label, (_, count) in interrupt.parse(host.read_anew(interrupt.PATH)).items()
-        if label.isdigit()
+        int(label): count for label, (_, count) in interrupt.parse(host.read_anew(interrupt.PATH)) if label.isdigit()
     }
     after = numbered()
     assert counted

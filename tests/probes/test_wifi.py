@@ -11,6 +11,7 @@ from sysmond_probes import wifi
 from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Absence, Cause, Host, Lane, Sensitivity
 from sysmond.sources.nl80211 import GET_INTERFACE, GET_STATION, GET_SURVEY
+from sysmond.sources.wireless import INTERFACES_MAX
 from tests.support import sysfs, wireless
 from tests.support.wireless import Stand
 
@@ -174,9 +175,9 @@ def test_interfaces_are_bounded_and_their_names_are_whatever_they_are(laptop: Pa
     another(laptop, name)
     kernel.answers |= {(each, 4): kernel.answers[each, 3] for each in (GET_INTERFACE, GET_STATION, GET_SURVEY)}
     assert rows(laptop) == {"wlan0": CONNECTED, name: CONNECTED}
-    for number in range(2 * wifi.INTERFACES_MAX):
+    for number in range(2 * INTERFACES_MAX):
         another(laptop, f"v{number:02}")
-    assert len(rows(laptop)) == wifi.INTERFACES_MAX
+    assert len(rows(laptop)) == INTERFACES_MAX
 
 
 # --- The older interface

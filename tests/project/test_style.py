@@ -41,6 +41,21 @@ SPEAKERS = {
     "sysmon_tools/show.py": {"sys.stdout.write"},  # What rich drew of its ``Text``.
 }
 
+PROBE_LINES_MAX = 40
+# Probes that are longer, and why nothing of them is better elsewhere.
+LONGER_PROBES = {
+    "cgroup": "three tables of both versions of cgroups; what they share is in sysmond/cgroups/",
+    "cgroup_memory": "three tables of both versions of cgroups; what they share is in sysmond/cgroups/",
+    "cpu": "two tables of one large file, read each second: parsed by hand, and looked up once",
+    "exits": "switches between ways while it runs; the ways are in sysmond/tasks/ends/",
+    "host": "eighteen columns of as many files, each with a form of its own",
+    "pressure": "four files, read each second: parsed by hand, and missing ones are tried once",
+}
+DECLARING = re.compile(r"\b(?:Metric|Derived|Table)\b")
+# What speaks a protocol or a C library is a source, not a probe; to look up a name is neither.
+PROTOCOL_LIBRARIES = {"array", "ctypes", "fcntl", "mmap", "select", "socket", "subprocess"}
+LOOKUPS = {"qdisc": {"socket"}}  # if_nameindex(3)
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -222,6 +237,50 @@ def test_every_way_round_it_is_found(source: str, way: str) -> None:
 
 def test_looking_at_a_stream_is_not_speaking() -> None:
     assert spoken(ast.parse("sys.stdout is None or sys.stdout.isatty(); sys.stderr.flush(); sys.exit(main())")) == set()
+
+
+def probe_lines(path: Path) -> int:
+    """Lines of code of a probe beside what it declares: of functions and classes, without what they say of themselves.
+
+    Declarations are constants, functions that make metrics or columns, and the hook.
+    """
+    text, lines = path.read_text(encoding="utf-8"), set[int]()
+    for node in parse(path).body:
+        if not isinstance(node, Function | ast.ClassDef) or node.name == "sysmond_probes":
+            continue
+        if isinstance(node, Function) and node.returns and DECLARING.search(ast.unparse(node.returns)):
+            continue
+        said = {
+            line
+            for inner in ast.walk(node)
+            if isinstance(inner, Function | ast.ClassDef) and ast.get_docstring(inner) is not None
+            for line in range(inner.body[0].lineno, (inner.body[0].end_lineno or 0) + 1)
+        }
+        lines |= set(range(node.lineno, (node.end_lineno or 0) + 1)) - said
+    written = [line.strip() for line in text.splitlines()]
+    return sum(bool(written[line - 1]) and not written[line - 1].startswith("#") for line in lines)
+
+
+@pytest.mark.parametrize("path", sources("probes"), ids=name)
+def test_a_probe_is_short_beside_its_declarations(path: Path) -> None:
+    """What speaks a protocol, or is more than reading text, has a module of its own in ``sysmond/sources/``."""
+    lines = probe_lines(path)
+    if path.stem in LONGER_PROBES:
+        assert lines > PROBE_LINES_MAX, "it is short enough: take it off the list"
+    else:
+        assert lines <= PROBE_LINES_MAX
+    assert imported(parse(path)) & PROTOCOL_LIBRARIES == LOOKUPS.get(path.stem, set())
+
+
+def test_lines_of_a_probe_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "probe.py"
+    path.write_text(
+        "A = 1\n\ndef _time(name: str) -> Metric:\n    return counter(name)\n\n"
+        'def read(host):\n    """Give.\n\n    More.\n    """\n    # Why.\n    for a in host:\n\n        yield a\n\n'
+        'class B:\n    """Which."""\n\n    def c(self):\n        """What."""\n        return 1\n\n'
+        "def sysmond_probes():\n    return []\n"
+    )
+    assert probe_lines(path) == len(["def read", "for", "yield", "class", "def c", "return"])
 
 
 def test_nothing_speaks_to_a_network() -> None:
