@@ -8,10 +8,11 @@ figure here; ``tick.py`` has the former of the machine that it runs on. All prob
 ``tasks.py`` measures.
 
 The laptop: 12 CPUs, 2 batteries, 20 values of hwmon, 6 disks. Of the virtual machine two daemons run over the same
-seconds, one without whatever senses hardware (``BEFORE`` names the others): the difference is told.
+seconds as its, one without whatever senses hardware (``BEFORE`` names the others): the difference is told.
 
-The background lane wakes up once for all tables that are due; within that its threads wait for each other: both are
-told.
+A wake-up of the background lane is a voluntary context switch of one of its threads, those of the lane's process in
+/proc/PID/task: each ends with the thread being woken. They are told a second, beside the ticks: a tick is more than
+one, since the thread of the lane waits for the one that reads. What a thread that has ended had is not in it.
 
 Hot-plug: umockdev plugs a chip of hwmon in beside one that stays, and pulls it out. It is told how long after each the
 tick is at which its row is there, or not any more.
@@ -120,8 +121,8 @@ def configured(*, senses: bool) -> str:
     return json.dumps(config)
 
 
-def switches(pid: int) -> int:
-    """How often the threads of a process went to wait (/proc/PID/task)."""
+def wakeups(pid: int) -> int:
+    """How often the threads of a process that are there now were woken: they went to wait as often (/proc/PID/task)."""
     count = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{thread}/status", encoding="utf-8", errors="replace") as file:
@@ -135,10 +136,10 @@ def lanes(daemon: Daemon, seconds: int, begun: Figures) -> Figures:
 
 
 def counted(daemon: Daemon) -> Figures:
-    """Processor time of both lanes, and how often the threads of that in the background went to wait."""
+    """Processor time of both lanes, and how often the threads of that in the background were woken."""
     pids = daemon.pids()
     cpu_ms = {part: measure.cpu_ns(pids[part]) / 1e6 for part in ("sampler", "background")}
-    return {**cpu_ms, "switches": switches(pids["background"])}
+    return {**cpu_ms, "wakeups": wakeups(pids["background"])}
 
 
 @contextmanager
@@ -273,8 +274,7 @@ def _first(looks: Callable[[], list[int]]) -> int:
 
 def figures(seconds: int, plugs: int) -> Figures:
     """Measure everything."""
-    (laptop,) = measured_over([(LAPTOP, True)], seconds)
-    senses, before = measured_over([(VIRTUAL, True), (VIRTUAL, False)], seconds)
+    laptop, senses, before = measured_over([(LAPTOP, True), (VIRTUAL, True), (VIRTUAL, False)], seconds)
     more_ms = senses["sampler"] + senses["background"] - before["sampler"] - before["background"]
     plugged = hot_plug(plugs)
     return {
@@ -284,8 +284,8 @@ def figures(seconds: int, plugs: int) -> Figures:
         "by_probe": {name: measure.ms(ns) for name, ns in sorted(laptop["by_probe"].items())},
         "background_ms_per_s": round(laptop["background"], 4),
         "background_values": laptop["slow_values"],
-        "background_wakeups_per_s": round(laptop["slow_ticks"], 3),
-        "background_switches_per_s": round(laptop["switches"], 3),
+        "background_wakeups_per_s": round(laptop["wakeups"], 3),
+        "background_ticks_per_s": round(laptop["slow_ticks"], 3),
         "laptop_pss_mb": round(laptop["pss_mb"], 2),
         "virtual_more_ms_per_tick": round(more_ms, 4),
         "virtual_more_mb": round(senses["pss_mb"] - before["pss_mb"], 3),
@@ -298,13 +298,13 @@ def figures(seconds: int, plugs: int) -> Figures:
 
 
 def _short(found: Figures) -> Figures:
-    return {name: round(found[name], 4) for name in ("sampler", "background", "switches", "pss_mb")}
+    return {name: round(found[name], 4) for name in ("sampler", "background", "wakeups", "pss_mb")}
 
 
 def rows(figures: Figures) -> list[tuple[str, str]]:
     """Tell it to people."""
     slow = f"{figures['background_ms_per_s']:.3f} ms of CPU a second, {figures['background_values']} values"
-    woken = f"{figures['background_wakeups_per_s']:.2f} times a second; its threads wait"
+    woken = f"{figures['background_wakeups_per_s']:.2f} times a second"
     more = f"{figures['virtual_more_ms_per_tick']:+.3f} ms a second, {figures['virtual_more_mb']:+.2f} MB"
     lines = [
         (
@@ -313,7 +313,7 @@ def rows(figures: Figures) -> list[tuple[str, str]]:
         ),
         *((f"  {name}", f"{ms:.3f} ms") for name, ms in sorted(figures["by_probe"].items(), key=lambda item: -item[1])),
         ("laptop, the background lane", slow),
-        ("  it wakes up", f"{woken} {figures['background_switches_per_s']:.1f} times"),
+        ("  its threads are woken", f"{woken}, it ticks {figures['background_ticks_per_s']:.2f} times"),
         ("virtual machine, with what senses against without", more),
     ]
     plugged = figures["hot_plug"]

@@ -72,7 +72,9 @@ def spelled(problem: BaseException) -> str:
         line = f"{type(problem).__name__}: {problem}"
     except Exception:  # noqa: BLE001
         line = type(problem).__name__
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in line).split())
+    if not line.isprintable():
+        line = "".join(sign if sign.isprintable() else " " for sign in line)
+    return " ".join(line.split())
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -30,6 +30,7 @@ from sysmond.base.model import (
 )
 from sysmond.errors import spelled
 from sysmond.machine import note
+from sysmond.machine.asleep import SleepStates
 from sysmond.records import Records
 
 __all__ = [
@@ -75,10 +76,6 @@ DESCRIPTORS_MAX = 512
 # How long a listing is kept where nobody tells that something came or went, and how many are kept.
 LISTING_S = 30.0
 LISTINGS_MAX = 512
-# How a device says that it sleeps, by file in its folder, and how many devices above it are asked, too.
-_ASLEEP = {"power/runtime_status": (b"suspended", b"suspending"), "power_state": (b"D3hot", b"D3cold")}
-DEVICES_ABOVE_MAX = 16
-WORD_BYTES_MAX = 64
 # What the kernel says of a device that went away between two readings, or in the middle of one.
 GONE = frozenset((ENODEV, ENOENT, ENOTDIR, ENXIO))
 # … of one that has nothing to tell now: a Wi-Fi card that is switched off.
@@ -114,6 +111,7 @@ class Host:
         self.costs: Callable[[], Iterable[Row]] = tuple  # The sampler puts its own accounts here.
         self.runtime = ""  # … and its runtime folder, where bpf.json names what the kernel side pinned.
         self.folder = ""  # … and that of the lane in it.
+        self.sleep_states = SleepStates(self.root)  # … and those that all hosts of a lane share.
         self._ways: dict[str, str] = {}
         self._descriptors: dict[str, int] = {}
         self._this_tick: dict[str, bytes] = {}
@@ -128,6 +126,7 @@ class Host:
     def new_tick(self) -> None:
         """Forget what was read: the next reading is a new one."""
         self.tick += 1
+        self.sleep_states.new_tick()
         self._this_tick.clear()
         self._noted.clear()
         self._listed_now.clear()
@@ -197,21 +196,9 @@ class Host:
     def is_asleep(self, device: str) -> bool:
         """Whether a device, a folder in /sys, or one above it is suspended: to read its registers would wake it.
 
-        That is asked of ``power/runtime_status`` and, of PCI devices, ``power_state``, which wake nothing. Source: the
-        kernel's ``Documentation/ABI/testing/sysfs-devices-power`` and ``sysfs-bus-pci``.
+        That is asked of ``power/runtime_status`` and, of PCI devices, ``power_state``, which wake nothing, once a tick.
         """
-        devices, folder = (os.path.realpath(self.root + path) for path in ("/sys/devices", device))
-        for _ in range(DEVICES_ABOVE_MAX):
-            if not folder.startswith(f"{devices}/"):
-                break
-            for name, words in _ASLEEP.items():
-                try:
-                    if self._at_once(f"{folder}/{name}") in words and not _is_adapter(folder):
-                        return True
-                except OSError:  # It has no such file, or is gone.
-                    continue
-            folder = os.path.dirname(folder)
-        return False
+        return self.sleep_states.is_asleep(device)
 
     def names_anew(self, path: str) -> list[str]:
         """List a folder whose entries are no devices and may come and go at any time."""
@@ -270,11 +257,6 @@ class Host:
                     raise OSError(f"{path}: larger than {FILE_BYTES_MAX} bytes")
         return b"".join(pieces)
 
-    def _at_once(self, path: str) -> bytes:
-        """Read a file of a word, whose path has the root already."""
-        with open(path, "rb", buffering=0) as file:
-            return file.read(WORD_BYTES_MAX).strip()
-
     def close(self) -> None:
         """Close every kept descriptor."""
         self.let_go()
@@ -308,15 +290,6 @@ class Host:
     def _forget(self, path: str) -> None:
         os.close(self._descriptors.pop(path))
         self._before.pop(path, None)
-
-
-def _is_adapter(folder: str) -> bool:
-    """Whether a device is an adapter of I²C, which has nothing to suspend (pm_runtime_no_callbacks) and always says so.
-
-    Source: the kernel's ``drivers/i2c/i2c-core-base.c``.
-    """
-    begin, _, number = os.path.basename(folder).partition("-")
-    return begin == "i2c" and number.isdecimal()
 
 
 class Option(NamedTuple):

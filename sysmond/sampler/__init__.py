@@ -9,6 +9,6 @@ what may take long. Called by ``daemon``, which starts a lane and starts it agai
 is where it writes, ``self_cost`` what it costs; ``oneshot`` is a part that reads once and ends. ``time_limit``
 interrupts a reading that takes too long, ``quarantine`` is what becomes of a probe that is slow, hangs or dies. A probe
 that may hang is read in a process of its own, ``blocking_reader``; ``blocking_readers`` is the lane's side of it, which
-notices. Of devices that come and go the background lane hears by ``device_events``; ``easing`` is why it reads more
-seldom than planned.
+notices; the others are read in one thread, as ``turns`` has it. Of devices that come and go the background lane hears
+by ``device_events``; ``easing`` is why it reads more seldom than planned.
 """

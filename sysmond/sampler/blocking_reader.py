@@ -53,6 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
             order = json.loads(line)
             if order == "look":
                 source.host.look_again()
+                source.host.sleep_states.look_again()
                 continue
             source.is_full_due = order == "full"
             begin_s = time.monotonic()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading what may block: each source of the background lane in a thread, or in a process of its own.
+"""Reading what may block: each source of the background lane in its turn in a thread, or in a process of its own.
 
-A reading is begun, and waited for until its deadline. One that is not done by then goes on by itself: done
+A reading is asked for, and waited for until its deadline. One that is not done by then goes on by itself: done
 before the next tick, it is that tick's reading. Else its thread is left alone for good, and a process
 takes over, or its process is killed and replaced; one that cannot be killed is waited for. Standard library only.
 """
@@ -16,8 +16,7 @@ import time
 from base64 import b64decode
 from collections.abc import Iterable
 from contextlib import suppress
-from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Absence, Cause, check_table
@@ -30,6 +29,7 @@ from sysmond.ring.frame import decode_layout
 from sysmond.sampler.quarantine import Judge
 from sysmond.sampler.self_cost import SELF
 from sysmond.sampler.source import Pieces, Reading, Source
+from sysmond.sampler.turns import InThread, TimedReading
 
 # A reading of the background lane that says nothing about its deadline is waited for so long.
 ANSWER_S = 4.0
@@ -38,13 +38,6 @@ GONE_S = 1.0
 ENDING_TRIES, ENDING_PAUSE_S = 20, 0.01
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 _RECEIVED_BYTES = 256 * 1024
-
-
-class TimedReading(NamedTuple):
-    """A reading, and how long it took."""
-
-    reading: Reading | Pieces | Absence
-    took_s: float
 
 
 class Process:
@@ -167,57 +160,17 @@ class Process:
         self._ours.close()
 
 
-class InThread:
-    """Reads a source in a thread, one at a time; what hangs there stays there."""
-
-    def __init__(self, source: Source) -> None:
-        """Nothing is being read yet."""
-        self._source = source
-        self._thread: Thread | None = None
-        self._answers: list[TimedReading] = []
-
-    def ask(self) -> None:
-        """Begin to read."""
-        source, answers = self._source, list[TimedReading]()  # Its own: the answer of one left alone is nobody's.
-
-        def read() -> None:
-            begin_s = time.monotonic()
-            reading = source.read()
-            answers.append(TimedReading(reading, time.monotonic() - begin_s))
-
-        self._answers = answers
-        self._thread = Thread(target=read, daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError as problem:  # The machine has no more of them; the next tick may have one.
-            self._thread = None
-            answers.append(TimedReading(source.failed(problem), 0.0))
-
-    def is_busy(self) -> bool:
-        """Whether it is still reading."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def wait(self, limit_s: float) -> None:
-        """Wait for the answer, so long at most."""
-        if self._thread is not None:
-            self._thread.join(limit_s)
-
-    def answer(self) -> TimedReading | None:
-        """Give what has been read, once."""
-        return self._answers.pop() if self._answers else None
-
-
 class InProcess:
     """Reads a source in a worker process."""
 
     def __init__(self, source: Source, process: Process) -> None:
         """Use a process that has been started for it."""
         self.process = process
-        self._source = source
+        self.source = source
 
     def ask(self) -> None:
         """Begin to read."""
-        self.process.ask("full" if self._source.stride and self._source.is_full_due else "read")
+        self.process.ask("full" if self.source.stride and self.source.is_full_due else "read")
 
     def is_busy(self) -> bool:
         """Whether it is still reading, as far as has been heard."""
@@ -228,7 +181,7 @@ class InProcess:
         said = self.process.answer()
         if said is None:
             return None
-        source = self._source
+        source = self.source
         try:
             took_s = float(said["took_s"])
             source.cost.duration_ns += round(took_s * SECOND_NS)
@@ -275,12 +228,17 @@ class Reader:
         """The process it is read in, if it is."""
         return self._way.process if isinstance(self._way, InProcess) else None
 
+    @property
+    def in_thread(self) -> InThread | None:
+        """What is to be read in a thread, if it is."""
+        return self._way if isinstance(self._way, InThread) else None
+
     def goes_on(self, source: Source) -> None:
         """Read for another source of the same probe: one with another interval."""
-        self.source = self._way._source = source  # noqa: SLF001  a part of this
+        self.source = self._way.source = source
 
     def begin(self, tick_ns: int) -> Reading | Pieces | Absence | None:
-        """Begin a reading; gives what there is without waiting, None where it is to be waited for."""
+        """Ask for a reading; gives what there is without waiting, None where it is to be waited for."""
         source = self.source
         if source.barred is not None:
             return source.barred
@@ -292,11 +250,13 @@ class Reader:
         self._ask(tick_ns)
         if late is not None and late.took_s * SECOND_NS >= source.deadline_ns:
             self.took_s = late.took_s
+            if self.in_thread is not None:
+                self.in_thread.reads_alone()
             return late.reading
         return None
 
     def finish(self) -> Reading | Pieces | Absence:
-        """Give the reading that was begun, if it is there; else it goes on by itself."""
+        """Give the reading that was asked for, if it is there; else it goes on by itself."""
         answer = self._way.answer()
         if answer is not None:
             self.took_s = answer.took_s
@@ -305,11 +265,6 @@ class Reader:
             return absence
         self.source.cost.failures += 1
         return Absence(Cause.PROBE_FAILED, f"no answer within {self.source.deadline_ns / SECOND_NS:g} s")
-
-    def wait(self) -> None:
-        """Wait for a reading in a thread, until its deadline."""
-        if isinstance(self._way, InThread):
-            self._way.wait(self.source.deadline_ns / SECOND_NS)
 
     def is_awaited(self) -> bool:
         """Whether its process has not answered yet."""

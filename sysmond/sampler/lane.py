@@ -2,8 +2,8 @@
 """The sampler: every tick, read the due sources of one lane and put their rows into the ring.
 
 The same program serves both lanes. On the real-time lane it may not block, allocate much or import
-anything but the standard library and the probes of the plan. On the background lane each source has a thread
-or a process of its own: what hangs costs itself and, once, the others' wait for it.
+anything but the standard library and the probes of the plan. On the background lane one thread reads source after
+source, and what hung once has a process of its own: it costs itself and, once, the others' wait for it.
 """
 
 import os
@@ -239,7 +239,7 @@ class Sampler:
             return overrun.absence
 
     def _gathered(self, tick_ns: int, due: list[Source]) -> dict[Source, Reading | Pieces | Absence]:
-        """Read sources of the background lane: the threads one after the other, the processes meanwhile."""
+        """Read sources of the background lane: in turn in a thread, those that have processes meanwhile."""
         readings: dict[Source, Reading | Pieces | Absence] = {}
         if not due:
             return readings
@@ -248,21 +248,13 @@ class Sampler:
         begun_s = monotonic()
         readers = [self._roster.readers[source] for source in due]
         begun = []
-        for reader in sorted(readers, key=lambda reader: reader.process is None):
-            in_thread = reader.process is None
-            begin_ns = perf_counter_ns()
-            if in_thread:
-                self._rings.mark(reader.source)
+        for reader in readers:
             reading = reader.begin(tick_ns)
-            if reading is None and in_thread:
-                reader.wait()
-                reading = reader.finish()
-            if in_thread:
-                reader.source.cost.duration_ns += perf_counter_ns() - begin_ns
             if reading is None:
                 begun.append(reader)
             else:
                 readings[reader.source] = reading
+        self._roster.read_in_turn(begun, self._rings.mark)
         self._rings.unmark()
         wait_for(begun, begun_s)
         readings |= {reader.source: reader.finish() for reader in begun}

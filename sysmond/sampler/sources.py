@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Absence, Cause, Lane, Sensitivity
 from sysmond.errors import Error
+from sysmond.machine.asleep import SleepStates
 from sysmond.plan.plan import Plan, PlannedProbe
 from sysmond.probe import Host, Probe, Row
 from sysmond.ring.progress import WRITERS
@@ -20,6 +21,7 @@ from sysmond.sampler.source import Source, is_foreign, load
 if TYPE_CHECKING:
     from sysmond.sampler.blocking_readers import Process, Reader
     from sysmond.sampler.easing import Easing
+    from sysmond.sampler.turns import Turns
 
 PUBLIC = Sensitivity.PUBLIC
 # In place of the name of a subsystem: any of them may be meant.
@@ -90,6 +92,8 @@ class Roster:
         self.review_ns = NEVER_NS
         self._was_on_battery = False
         self._easing = None if lane is Lane.REALTIME else self._begin_easing()
+        self._turns: Turns | None = None
+        self._sleep_states = SleepStates(root.rstrip("/"))
         self._failed: list[PlannedProbe] = []
         self._absent: list[PlannedProbe] = []
         self._loading: dict[str, Loading] = {}
@@ -179,6 +183,7 @@ class Roster:
             if (ALL in subsystems and source.probe.subsystems)
             or not set(source.probe.subsystems).isdisjoint(subsystems)
         ]
+        self._sleep_states.look_again()
         for host in {id(source.host): source.host for source in concerned}.values():
             host.look_again()
         for source in concerned:
@@ -186,6 +191,13 @@ class Roster:
             if (reader := self.readers.get(source)) and reader.process:
                 reader.process.ask("look")
         return [*appeared, *(source.table for source in concerned)]
+
+    def read_in_turn(self, readers: Iterable["Reader"], mark: Callable[[Source], None]) -> None:
+        """Have a thread read those of these that are read in none of their own processes; waits for it."""
+        from sysmond.sampler.turns import Turns  # noqa: PLC0415  the real-time lane does without
+
+        self._turns = self._turns or Turns()
+        self._turns.read([asked for reader in readers if (asked := reader.in_thread)], mark)
 
     def workers(self) -> list[tuple[str, int]]:
         """The tables that are read in processes of their own, and those."""
@@ -215,6 +227,8 @@ class Roster:
             return
         from sysmond.sampler.blocking_readers import bury  # noqa: PLC0415  the real-time lane does without
 
+        if self._turns:
+            self._turns.close()
         for reader in self.readers.values():
             reader.close()
         for loading in self._loading.values():
@@ -352,6 +366,7 @@ class Roster:
 
     def _new_host(self) -> Host:
         host = Host(self._root)
+        host.sleep_states = self._sleep_states
         host.costs = self._costs
         host.runtime = self._runtime
         host.folder = f"{self._runtime}/{WRITERS[self._lane]}" if self._runtime else ""

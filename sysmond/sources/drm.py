@@ -23,7 +23,9 @@ NVIDIA = "/proc/driver/nvidia/gpus"
 NVIDIA_DRIVER = "nvidia"
 # NVIDIA's driver has no autosuspend delay to be read: where it may put a card to sleep, NVML asks it so seldom.
 NVIDIA_SLOT_S = 60.0
+PCI = "/sys/bus/pci/devices"
 CARDS_MAX = 64
+_CARD = re.compile(r"card\d{1,9}")
 MHZ = 1_000_000
 # What a bus gives for registers of a device that fell off it.
 _ALL_ONES = frozenset((2**16 - 1, 2**32 - 1, 2**64 - 1))
@@ -215,14 +217,14 @@ class Cards:
         """
         self._metrics = metrics[2:]
         self._library = library
-        self._seen: tuple[tuple[str, str], ...] | None = None
+        self._links: tuple[str, ...] | None = None
         self._host: Host | None = None
         self._cards: list[Card] = []
 
     def read(self, host: Host) -> Iterator[Row]:
         """Give a row for each card; one that sleeps, or cannot be read, says so."""
         cards = self.cards(host)
-        answer = self.nvidia(host)
+        answer = self._nvidia(host, cards)
         return ((card.instance, self._row(host, card, answer)) for card in cards)
 
     def nvidia(self, host: Host) -> nvml.Answer | Absence | None:
@@ -230,7 +232,10 @@ class Cards:
 
         None where it is not asked yet again, or there are none.
         """
-        cards = [card for card in self.cards(host) if card.is_nvidia]
+        return self._nvidia(host, self.cards(host))
+
+    def _nvidia(self, host: Host, there: list[Card]) -> nvml.Answer | Absence | None:
+        cards = [card for card in there if card.is_nvidia]
         library = self._library or (None if host.root else nvml.shared())
         if not cards or library is None:
             return None
@@ -251,10 +256,10 @@ class Cards:
 
     def cards(self, host: Host) -> list[Card]:
         """The cards there are now, and the devices of NVIDIA's driver that are none."""
-        seen = _seen(host)
-        if host is not self._host or seen != self._seen:
-            self._host, self._seen, cards = host, seen, []
-            for folder, device in seen:
+        links = tuple(_links(host))
+        if host is not self._host or links != self._links:
+            self._host, self._links, cards = host, links, []
+            for folder, device in _seen(host):
                 with suppress(OSError):  # It is gone again.
                     cards.append(Card(host, folder, device))
             self._cards = _distinct(host.root, cards)
@@ -289,16 +294,32 @@ class Cards:
         return card.driver, card.address, *(values.get(metric, ABSENT) for metric in self._metrics)
 
 
+def _names(host: Host) -> list[str]:
+    """The names of cards, not those of their connectors."""
+    return [name for name in host.names(FOLDER) if _CARD.fullmatch(name)][:CARDS_MAX]
+
+
+def _links(host: Host) -> Iterator[str]:
+    """Which cards there are and where each leads, as its links say: a number may be that of another card tomorrow."""
+    for name in _names(host):
+        for link in (name, f"{name}/device"):
+            try:
+                yield os.readlink(f"{host.root}{FOLDER}/{link}")
+            except OSError:  # A folder, or gone.
+                yield link
+    yield from (name for name in host.names_anew(NVIDIA) if os.path.isdir(f"{host.root}{PCI}/{name}"))
+
+
 def _seen(host: Host) -> tuple[tuple[str, str], ...]:
-    """The folders of cards and the devices behind them: a number may be that of another card tomorrow."""
+    """The folders of cards and the devices behind them."""
     seen: dict[str, str] = {}
-    for name in host.names(FOLDER):
-        if re.fullmatch(r"card\d{1,9}", name) and len(seen) < CARDS_MAX:
+    for name in _names(host):
+        if len(seen) < CARDS_MAX:
             real = os.path.realpath(f"{host.root}{FOLDER}/{name}/device")
             real = real if os.path.isdir(real) else os.path.realpath(f"{host.root}{FOLDER}/{name}")
             seen.setdefault(real, f"{FOLDER}/{name}")
     for name in host.names_anew(NVIDIA):
-        real = os.path.realpath(f"{host.root}/sys/bus/pci/devices/{name}")
+        real = os.path.realpath(f"{host.root}{PCI}/{name}")
         if re.fullmatch(r"[\da-fA-F:.]{1,20}", name) and len(seen) < CARDS_MAX and os.path.isdir(real):
             seen.setdefault(real, "")
     root = os.path.realpath(host.root) if host.root else ""

@@ -121,7 +121,7 @@ class Wireless:
         :raises OSError: as the kernel says.
         :raises ValueError: where the answer is not what it should be.
         """
-        return _told(list(self._asked(ask, GET_INTERFACE, index))).get(SSID, b"")[:SSID_BYTES_MAX]
+        return _answer(list(self._asked(ask, GET_INTERFACE, index))).get(SSID, b"")[:SSID_BYTES_MAX]
 
     def stations(self, index: int) -> list[Station] | None:
         """Give the stations that an interface speaks with: its access point, or those that it serves.

@@ -133,6 +133,7 @@ class Disks:
                 return
             if look:
                 self.pause(LOOK_S)
+                self._host.new_tick()  # What sleeps by now is not asked.
             for disk, use in list(waiting.items()):
                 try:
                     is_used = use.is_used(self._host, time.clock_gettime(time.CLOCK_BOOTTIME))

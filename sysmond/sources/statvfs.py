@@ -2,19 +2,23 @@
 """Mounts worth asking how full they are, and their answers, of which none is waited for longer than a moment.
 
 Source: the kernel's ``Documentation/filesystems/proc.rst`` (3.5) and statvfs(3). What lies behind a mount may hang for
-ever in the kernel, so a thread of its own asks each mount.
+ever in the kernel, so other threads ask, and what hangs keeps its own.
 """
 
 import errno
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from threading import Thread
+from contextlib import suppress
+from threading import Thread, current_thread
 from time import monotonic
 from typing import NamedTuple
 
 PATH = "/proc/self/mountinfo"
 DEADLINE_S = 2.0
+# Mounts are asked one after the other for so long; those that are left then do not wait for one another.
+IN_TURN_S = 0.05
 MOUNTS_MAX = 256
 # At most so many threads, stuck ones included: a mount that comes and goes may leave a stuck one each time.
 THREADS_MAX = 2 * MOUNTS_MAX
@@ -93,9 +97,10 @@ def _folders_above(path: bytes) -> list[bytes]:
 
 
 class Statvfs:
-    """Asks many mounts at the same time, and waits for none of them longer than the deadline.
+    """Asks many mounts, one after the other in a thread; where one takes its time, each of the others in its own.
 
-    A call that hangs costs its own thread, at most one for each mount, which is not asked again until it returns.
+    None is waited for longer than the deadline, which is that of all. A call that hangs keeps its thread, at most one
+    for each mount, which is not asked again until it returns.
     """
 
     def __init__(self, ask: Callable[[bytes], os.statvfs_result] = os.statvfs, deadline_s: float = DEADLINE_S) -> None:
@@ -107,18 +112,29 @@ class Statvfs:
     def answers(self, mounts: Collection[MountLine], root: bytes) -> dict[MountLine, os.statvfs_result | int]:
         """Give an answer or an errno for each mount; nothing for those that hang."""
         self._stuck = {key: thread for key, thread in self._stuck.items() if thread.is_alive()}
+        # With its id: a later mount at the point of a stuck one is asked again.
+        waiting = deque(mount for mount in mounts if (mount.id, mount.point) not in self._stuck)
         answers: dict[MountLine, os.statvfs_result | int] = {}
-        threads: dict[tuple[bytes, bytes], Thread] = {}
-        for mount in mounts:
-            # With its id: a later mount at the point of a stuck one is asked again.
-            key = mount.id, mount.point
-            if key not in self._stuck and len(self._stuck) + len(threads) < THREADS_MAX:
-                threads[key] = Thread(target=self._answer, args=(answers, mount, root + mount.point), daemon=True)
-                threads[key].start()
+        asking: dict[tuple[bytes, bytes], Thread] = {}
+
+        def ask_in_turn() -> None:
+            with suppress(IndexError):  # None is left.
+                while True:
+                    mount = waiting.popleft()
+                    asking[mount.id, mount.point] = current_thread()
+                    self._answer(answers, mount, root + mount.point)
+                    del asking[mount.id, mount.point]
+
         end = monotonic() + self._deadline_s
-        for thread in threads.values():
+        room = THREADS_MAX - len(self._stuck)
+        threads = _started(ask_in_turn, min(room, 1 if waiting else 0))
+        for thread in threads:
+            thread.join(min(IN_TURN_S, self._deadline_s))
+        threads += _started(ask_in_turn, min(room - len(threads), len(waiting)))
+        for thread in threads:
             thread.join(max(0.0, end - monotonic()))
-        self._stuck |= {key: thread for key, thread in threads.items() if thread.is_alive()}
+        waiting.clear()
+        self._stuck |= asking.copy()
         # A copy: a late thread still writes into the first one.
         return answers.copy()
 
@@ -128,3 +144,10 @@ class Statvfs:
         except OSError as error:
             # Only the number: a kept exception would keep this frame in a cycle that nothing collects.
             answers[mount] = error.errno or errno.EIO
+
+
+def _started(work: Callable[[], None], count: int) -> list[Thread]:
+    threads = [Thread(target=work, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads

@@ -180,7 +180,7 @@ def test_a_mount_that_hangs_hides_only_itself_and_is_asked_once(release: threadi
 
 
 def test_what_hangs_is_waited_for_together(release: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eleven mounts, one deadline: by a clock that only waiting moves."""
+    """Eleven mounts, one deadline, first one at a time: by a clock that only waiting moves."""
     waited_s: list[float] = []
     monkeypatch.setattr(statvfs_module, "monotonic", lambda: sum(waited_s))
     monkeypatch.setattr(threading.Thread, "join", lambda _, timeout_s: waited_s.append(timeout_s))
@@ -190,8 +190,20 @@ def test_what_hangs_is_waited_for_together(release: threading.Event, monkeypatch
         return answer()
 
     rows = rows_of(FIXTURES / "linux419", Statvfs(ask, deadline_s=0.5))
-    assert (len(waited_s), sum(waited_s)) == (11, 0.5)
+    assert (len(waited_s), sum(waited_s), waited_s[0]) == (12, 0.5, filesystem.IN_TURN_S)
     assert {row["status"] for row in rows.values()} == {HUNG, AUTOMOUNTED}
+
+
+def test_one_thread_asks_them_all_where_none_hangs() -> None:
+    askers: list[threading.Thread] = []
+
+    def ask(_: bytes) -> os.statvfs_result:
+        askers.append(threading.current_thread())
+        return answer()
+
+    rows_of(FIXTURES / "linux419", Statvfs(ask))
+    assert len(askers) > 1
+    assert len(set(askers)) == 1
 
 
 def test_a_new_mount_at_the_point_of_one_that_hangs_is_asked(tmp_path: Path, release: threading.Event) -> None:

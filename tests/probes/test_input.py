@@ -53,6 +53,7 @@ class Listening:
     def rows(self, *, later: bool = True) -> dict[str, object]:
         self.minute += later
         self.host.look_again()
+        self.host.new_tick()
         return dict(self._counting.read(self.host))
 
     def wait_for(self, **expected: tuple[int, ...]) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a probe's author leans on: Fields, files read anew, listings that are kept, options."""
 
+import os
 from collections.abc import Sequence
 from errno import EIO, ENODEV
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sysmond import probe
+from sysmond.machine import asleep
 from sysmond.probe import ABSENT, Absence, Cause, Fields, Host, Option, rows_of
 
 
@@ -148,7 +150,7 @@ def device(root: Path, path: str, **files: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "asleep"),
+    ("files", "sleeps"),
     [
         ({"power__runtime_status": "active", "power_state": "D0"}, False),
         ({"power__runtime_status": "unsupported", "power_state": "unknown"}, False),
@@ -159,15 +161,15 @@ def device(root: Path, path: str, **files: str) -> None:
     ],
 )
 def test_a_device_sleeps_where_it_or_what_it_hangs_on_is_suspended(
-    tmp_path: Path, files: dict[str, str], asleep: bool
+    tmp_path: Path, files: dict[str, str], sleeps: bool
 ) -> None:
     device(tmp_path, "pci0000:00/0000:01:00.0", **files)
     device(tmp_path, "pci0000:00/0000:01:00.0/drm/card1", power__runtime_status="active")
     (tmp_path / "sys/class/drm").mkdir(parents=True)
     (tmp_path / "sys/class/drm/card1").symlink_to("../../devices/pci0000:00/0000:01:00.0/drm/card1")
     host = Host(str(tmp_path))
-    assert host.is_asleep("/sys/class/drm/card1") is asleep
-    assert host.is_asleep("/sys/devices/pci0000:00/0000:01:00.0") is asleep
+    assert host.is_asleep("/sys/class/drm/card1") is sleeps
+    assert host.is_asleep("/sys/devices/pci0000:00/0000:01:00.0") is sleeps
     assert host.is_asleep("/sys/class/drm/card7") is False
 
 
@@ -178,7 +180,60 @@ def test_an_adapter_of_i2c_is_never_what_sleeps(tmp_path: Path) -> None:
     chip = "/sys/devices/pci0000:00/0000:00:1f.4/i2c-0/0-0048/hwmon/hwmon0"
     assert not host.is_asleep(chip)
     device(tmp_path, "pci0000:00/0000:00:1f.4", power__runtime_status="suspended")
-    assert host.is_asleep(chip)
+    assert Host(str(tmp_path)).is_asleep(chip)
+
+
+def test_hosts_of_a_lane_ask_a_device_once_a_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(asleep, "monotonic", lambda: now_s[0])
+    device(tmp_path, "pci0000:00/0000:01:00.0", power__runtime_status="active")
+    device(tmp_path, "pci0000:00/0000:01:00.0/drm/card1", power__runtime_status="unsupported")
+    card, above = "/sys/devices/pci0000:00/0000:01:00.0/drm/card1", "/sys/devices/pci0000:00/0000:01:00.0"
+    one, other = Host(str(tmp_path)), Host(str(tmp_path))
+    other.sleep_states = one.sleep_states
+    asked: list[str] = []
+    open_file = os.open
+
+    def open_noting(path: str, flags: int) -> int:
+        asked.append(path)
+        return open_file(path, flags)
+
+    monkeypatch.setattr(os, "open", open_noting)
+    assert not any(host.is_asleep(device) for host in (one, other) for device in (card, above))
+    assert len(asked) == len(set(asked)) == 2
+    device(tmp_path, "pci0000:00/0000:01:00.0", power__runtime_status="suspended")
+    assert not other.is_asleep(card)
+    for host in (one, other):
+        host.new_tick()
+    assert all(host.is_asleep(device) for host in (one, other) for device in (card, above))
+    device(tmp_path, "pci0000:00/0000:01:00.0", power__runtime_status="active")
+    now_s[0] += asleep.ANSWER_S  # Of a tick in which something hangs.
+    assert not one.is_asleep(card)
+
+
+def test_what_a_device_hangs_on_is_found_anew_when_told_and_once_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(asleep, "monotonic", lambda: now_s[0])
+    device(tmp_path, "sleeps", power__runtime_status="suspended")
+    device(tmp_path, "wakes", power__runtime_status="active")
+    link = tmp_path / "sys/class/drm/card0"
+    link.parent.mkdir(parents=True)
+
+    def lead(to: str) -> None:
+        link.unlink(missing_ok=True)
+        link.symlink_to(f"../../devices/{to}")
+
+    states = asleep.SleepStates(str(tmp_path))
+    lead("sleeps")
+    assert states.is_asleep("/sys/class/drm/card0")
+    lead("wakes")
+    states.look_again()
+    assert not states.is_asleep("/sys/class/drm/card0")
+    lead("sleeps")
+    now_s[0] += asleep.KEPT_S
+    assert states.is_asleep("/sys/class/drm/card0")
 
 
 def test_a_bad_instance_costs_no_other() -> None:

@@ -15,6 +15,7 @@ from sysmond.probe import Host, Probe, counter
 from sysmond.sampler import blocking_readers
 from sysmond.sampler.blocking_readers import Process, Reader, bury, declared, probe_of, wait_for
 from sysmond.sampler.source import Reading, Source
+from sysmond.sampler.turns import Turns
 
 SECOND = 1_000_000_000
 LIMIT_S = 60.0
@@ -246,7 +247,8 @@ def test_a_thread_that_hangs_is_left_alone_and_a_process_takes_over(bench: Bench
     source = Source(planned, Probe(Table("odd", (counter("n", "1", "N."),)), sleeping), Host(), 0.01)
     reader = Reader(source, "/", bench)
     assert reader.begin(SECOND) is None
-    reader.wait()
+    assert reader.in_thread
+    Turns().read([reader.in_thread], lambda _: None)
     ended: list[bool] = []
     source.host.at_close(lambda: ended.append(True))
     assert reader.finish() == Absence(Cause.PROBE_FAILED, "no answer within 0.01 s")

@@ -29,6 +29,7 @@ from sysmond.sampler.lane import Sampler
 from sysmond.sampler.rings import OLD_RINGS_MAX
 from sysmond.store.of_ring import Hole, of_snapshot
 from tests.support.bench import SECOND, Bench, Many, Read, steady
+from tests.support.waiting import wait_until
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
@@ -280,11 +281,12 @@ def test_a_background_probe_that_is_slow_costs_itself_only_and_is_recorded_a_tic
     assert (rows(ring, "slow"), rows(ring, "good")) == (0, 10)
     (hole,) = absences(ring, "slow")
     assert (hole.start_ns, hole.end_ns, hole.detail) == (10 * SECOND, 20 * SECOND, "no answer within 0.05 s")
-    (reader,) = set(threading.enumerate()) - others  # At most one thread a source.
+    assert len(set(threading.enumerate()) - others) == 2  # The slow one has its own.
     released.set()
-    reader.join()
+    wait_until(lambda: len(set(threading.enumerate()) - others) == 1)
     bench.probes["slow"] = bench.probes["slow"]._replace(deadline_s=60.0)
     sampler.tick(20 * SECOND)
+    wait_until(lambda: len(set(threading.enumerate()) - others) == 1)  # Who was late is read by itself.
     assert rows(ring, "slow") == 1  # What took longer than its deadline, but was done by now.
     source = sampler._roster.sources[0]
     source.deadline_ns = 60 * SECOND
@@ -334,14 +336,14 @@ def test_instances_that_find_no_room_have_a_larger_ring_follow(bench: Bench, int
 def test_a_machine_without_one_more_thread_is_an_absence(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.offer("good", steady, lane=Lane.BACKGROUND)
     sampler = bench.sampler(Lane.BACKGROUND)
-    sampler.tick(SECOND)
 
     def start(_self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as short:
         short.setattr(threading.Thread, "start", start)
-        sampler.tick(2 * SECOND)
+        sampler.tick(SECOND)
+    sampler.tick(2 * SECOND)
     sampler.tick(3 * SECOND)
     sampler.close()
     (ring,) = bench.rings("background")

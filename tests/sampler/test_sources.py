@@ -23,6 +23,7 @@ from sysmond.sampler.lane import Sampler
 from sysmond.sampler.quarantine import Conduct
 from sysmond.sampler.source import with_options
 from sysmond.store.of_ring import Hole, of_snapshot
+from tests.support.waiting import HANG_S
 
 SECOND = 1_000_000_000
 BOTH = ("sampler", "background")
@@ -468,6 +469,7 @@ def test_a_table_of_the_real_time_lane_that_is_late_three_times_is_let_go_of(ben
     assert [line.split(":")[:2] for line in bench.said] == [["probe slow", " moved"]]
     (event,) = of_snapshot(snapshot(bench.rings()[0])).events
     assert (event.kind, event.subject, event.boottime_ns) == ("moved", "slow", 4 * SECOND)
+    bench.probes["slow"] = bench.probes["slow"]._replace(deadline_s=HANG_S)
     background = bench.lane(slow, other, lane=Lane.BACKGROUND)
     run(background, range(10, 13))
     assert bench.rows("slow", writer="background") == {1000: [10, 11, 12]}

@@ -84,4 +84,5 @@ class Machine:
 
     def read(self) -> dict[int, Use]:
         self.now_ns += 5 * SECOND_NS
+        self.host.new_tick()
         return {use.pid: use for use in self.clients.read(self.host, self.now_ns)}

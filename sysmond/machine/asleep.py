@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether devices sleep (runtime power management), asked of each once a tick, however many tables want to know.
+
+Source: the kernel's ``Documentation/ABI/testing/sysfs-devices-power`` and ``sysfs-bus-pci``. Standard library only.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from time import monotonic
+
+# How a device says that it sleeps, by file in its folder, and how many devices above it are asked, too.
+_ASLEEP = {"power/runtime_status": (b"suspended", b"suspending"), "power_state": (b"D3hot", b"D3cold")}
+DEVICES_ABOVE_MAX = 16
+WORD_BYTES_MAX = 64
+# How long it is kept what hangs on what, where nobody tells that something came or went, and of how many devices.
+KEPT_S = 60.0
+DEVICES_MAX = 1024
+# An answer is that old at most, also in a tick that lasts.
+ANSWER_S = 1.0
+# A file that tells whether a device sleeps, and by what words.
+_File = tuple[str, tuple[bytes, ...]]
+
+
+class SleepStates:
+    """Of the devices of one machine; several hosts may share it."""
+
+    def __init__(self, root: str) -> None:
+        """Know of none yet. ``root``: what stands before ``/sys``."""
+        self._root = root
+        self._devices = os.path.realpath(f"{root}/sys/devices")
+        self._files: dict[str, tuple[_File, ...]] = {}
+        self._of_folder: dict[str, tuple[_File, ...]] = {}
+        self._kept_until_s = 0.0
+        self._words: dict[str, bytes] = {}
+        self._words_until_s = 0.0
+
+    def new_tick(self) -> None:
+        """Ask anew from now on."""
+        self._words.clear()
+
+    def look_again(self) -> None:
+        """Forget what hangs on what: devices may have come, gone, or changed places."""
+        self._kept_until_s = self._words_until_s = 0.0
+
+    def is_asleep(self, device: str) -> bool:
+        """Whether a device, a folder in /sys, or one above it is suspended. Asking wakes nothing."""
+        now_s = monotonic()
+        if now_s >= self._kept_until_s or len(self._files) >= DEVICES_MAX:
+            self._files, self._of_folder, self._kept_until_s = {}, {}, now_s + KEPT_S
+        if now_s >= self._words_until_s:
+            self._words, self._words_until_s = {}, now_s + ANSWER_S
+        files = self._files.get(device)
+        if files is None:
+            files = self._files[device] = tuple(self._found(device))
+        return any(self._word(path) in words for path, words in files)
+
+    def _found(self, device: str) -> Iterator[_File]:
+        """Find the files that tell of a device and of what is above it."""
+        folder = os.path.realpath(self._root + device)
+        for _ in range(DEVICES_ABOVE_MAX):
+            if not folder.startswith(f"{self._devices}/"):
+                return
+            if folder not in self._of_folder:
+                paths = ((f"{folder}/{name}", words) for name, words in _ASLEEP.items())
+                there = () if _is_adapter(folder) else ((path, words) for path, words in paths if os.path.exists(path))
+                self._of_folder[folder] = tuple(there)
+            yield from self._of_folder[folder]
+            folder = os.path.dirname(folder)
+
+    def _word(self, path: str) -> bytes:
+        word = self._words.get(path)
+        if word is None:
+            word = b""
+            with suppress(OSError):  # It is gone.
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    word = os.read(descriptor, WORD_BYTES_MAX).strip()
+                finally:
+                    os.close(descriptor)
+            self._words[path] = word
+        return word
+
+
+def _is_adapter(folder: str) -> bool:
+    """Whether a device is an adapter of I²C, which has nothing to suspend (pm_runtime_no_callbacks) and always says so.
+
+    Source: the kernel's ``drivers/i2c/i2c-core-base.c``.
+    """
+    begin, _, number = os.path.basename(folder).partition("-")
+    return begin == "i2c" and number.isdecimal()
