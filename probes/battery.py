@@ -36,6 +36,7 @@ COSTLY_S = 0.005
 MICRO = 6
 # What may be less than zero: some drivers tell by the sign whether a battery is discharged; frost.
 SIGNED = frozenset(("CURRENT_NOW", "POWER_NOW", "TEMP"))
+_DISCHARGING = {"Discharging": 1, "Charging": 0, "Not charging": 0, "Full": 0}
 STORES = ("Battery", "UPS")
 # In names of devices: addresses and serial numbers, as in hid-f0:5c:77:aa:bb:cc-battery. Their ends tell two apart.
 NUMBERED = re.compile(r"(?=[A-Za-z:.]*\d)[\dA-Za-z:.]{10,}")
@@ -76,6 +77,7 @@ BATTERY = Table(
         _gauge("charge_start", "%", "Charging begins below this, as set.", 0, "CHARGE_CONTROL_START_THRESHOLD"),
         _gauge("charge_end", "%", "Charging ends at this, as set.", 0, "CHARGE_CONTROL_END_THRESHOLD"),
         state("present", "1 where a battery is in its place.", f"{PREFIX}PRESENT"),
+        state("discharging", "1 while it is discharged, else 0; absent where it does not know.", f"{PREFIX}STATUS"),
         text("level", "Critical, Low, Normal, High or Full: all that some devices tell.", f"{PREFIX}CAPACITY_LEVEL"),
         text("condition", "Good, Overheat, Dead and the like, as its electronics judge.", f"{PREFIX}HEALTH"),
         text("technology", "Chemistry, as Li-ion.", f"{PREFIX}TECHNOLOGY"),
@@ -88,14 +90,16 @@ BATTERY = Table(
     answers=Answers(
         derived=(
             Derived(
-                "health", "%", "energy_full / energy_design * 100", "What is left of its energy when full, as designed."
+                "health",
+                "%",
+                "min(energy_full / energy_design, charge_full / charge_design) * 100",
+                "What is left of its energy, or charge, when full, as designed.",
             ),
-            Derived("charge_health", "%", "charge_full / charge_design * 100", "The same of one that tells charge."),
             Derived(
-                "time_left", "s", "energy / power * 3600", "How long it lasts at this power; only of one discharging."
-            ),
-            Derived(
-                "charge_time_left", "s", "charge / current * 3600", "The same of one that tells charge and current."
+                "time_left",
+                "s",
+                "min(energy / max(power, -power), charge / max(current, -current)) / discharging * 3600",
+                "How long it lasts at this power, or current; only of one that is discharged.",
             ),
             Derived("power_by_current", "W", "voltage * current", "Power of one that does not measure it."),
         )
@@ -134,6 +138,8 @@ def parse(uevent: bytes, metrics: Iterable[Metric]) -> list[int | str]:
 def _value(metric: Metric, spelled: str) -> int | str:
     if metric.is_text:
         return "".join(sign for sign in spelled if sign.isprintable())[:TEXT_LENGTH_MAX].strip() or ABSENT
+    if metric.name == "discharging":
+        return _DISCHARGING.get(spelled, ABSENT)
     try:
         number = int(spelled)
     except ValueError:

@@ -39,7 +39,13 @@ TEMPERATURE = Table(
         ),
         state("alarm", "1 where the chip says that a limit is passed; 0 none is.", "hwmon tempN_alarm, tempN_*_alarm"),
     ),
-    answers=Answers(derived=(Derived("headroom", "°C", "crit - value", "How far it is from where damage may be."),)),
+    answers=Answers(
+        derived=(
+            Derived(
+                "headroom", "°C", "min(max, crit, emergency) - value", "How far it is from the lowest limit it has."
+            ),
+        )
+    ),
 )
 
 

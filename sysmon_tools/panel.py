@@ -309,8 +309,8 @@ def _batteries(now: Now, width: int, signs: Signs) -> list[Text]:
         if power := power if power is not None else now.derived("battery", "power_by_current", name):
             said.append(f"{abs(power):.1f} W")
         if status == "Discharging":
-            lasts = (now.derived("battery", column, name) for column in ("time_left", "charge_time_left"))
-            said += [f"{duration(abs(left_s))} left" for left_s in lasts if left_s][:1]
+            left_s = now.derived("battery", "time_left", name)
+            said += [f"{duration(left_s)} left"] if left_s else []
         level = (f"{capacity:.0f} %", _warmth(1 - capacity / 100))
         items.append(Text.assemble(f"{printable(name)} ", level, " ", ", ".join(filter(None, said))))
     if not items:

@@ -7,17 +7,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sysmond.base.formula import Formula, Operand
+from sysmond.base.formula import Formula, Numbers, Operand
 from sysmond.base.result import Float64Array
 
 
 def computed(read: Formula, values: Mapping[Operand, Float64Array], length: int) -> Float64Array:
     """What a formula makes of arrays, float64[length]; NaN where that is no number."""
     with np.errstate(all="ignore"):
-        result = np.broadcast_to(np.asarray(read.evaluate(values, _divided), np.float64), length)
+        result = np.broadcast_to(np.asarray(read.evaluate(values, _ARRAYS), np.float64), length)
         return np.where(np.isfinite(result), result, np.nan)
 
 
 def _divided(left: npt.NDArray[Any] | float, right: npt.NDArray[Any] | float) -> npt.NDArray[Any]:
     divisor = np.asarray(right, np.float64)
     return np.asarray(left / np.where(divisor == 0, np.nan, divisor))
+
+
+_ARRAYS = Numbers(_divided, np.fmin, np.fmax)

@@ -352,15 +352,17 @@ class Moment:
         read = formula.parse(column.formula)
         values: dict[Operand, float] = {}
         quality = Quality.GOOD
+        lacking: Quality | None = None
         for name in read.operands:
             of, at = (name.table, name.at(instance)) if name.table else (table, instance)
             value, worth = self.value(Series(0, of, name.metric, at), rate=True)
             if worth not in {Quality.GOOD, Quality.STALE}:
-                return math.nan, worth
+                values[name], lacking = math.nan, lacking or worth
+                continue
             values[name] = value * (_SHARE if self._counts_seconds(of, name.metric) else 1.0)
             quality = max(quality, worth)
-        made = read.evaluate(values, formula.quotient)
-        return (made, quality) if math.isfinite(made) else _ABSENT
+        made = read.evaluate(values, formula.FLOATS)
+        return (made, quality) if math.isfinite(made) else (math.nan, lacking or Quality.ABSENT)
 
     def _counts_seconds(self, table: str, metric: str) -> bool:
         """Whether the rate of a metric is told in percent."""

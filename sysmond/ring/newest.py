@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
-from math import isfinite
+from math import isfinite, nan
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.counters import floor_of
-from sysmond.base.formula import Formula, Operand, quotient
+from sysmond.base.formula import FLOATS, Formula, Operand
 from sysmond.base.model import ABSENT, Answers, Cause, Semantics, Sensitivity, Table
 from sysmond.errors import Error
 from sysmond.machine.folders import Folders
@@ -280,10 +280,8 @@ class Now:
                 is_counter = any(other.is_counter(operand.metric) for other in others)
                 ask = self.rate if is_counter else self.value
                 value = ask(operand.table, operand.metric, operand.at(instance))
-            if value is None:
-                return None
-            values[operand] = value
-        made = read.evaluate(values, quotient)
+            values[operand] = nan if value is None else value
+        made = read.evaluate(values, FLOATS)
         return made if isfinite(made) else None
 
 

@@ -7,13 +7,14 @@ import pytest
 
 from sysmond.base import formula
 from sysmond.base.derived_columns import KNOWN
-from sysmond.base.formula import SAME, Operand, quotient
+from sysmond.base.formula import FLOATS, SAME, Operand
 from sysmond.errors import UsageError
 
 A, B, TOTAL = Operand("", "a"), Operand("", "b"), Operand("memory", "total")
 IDLE = Operand("cpu", "idle", "total")
 SPEED = Operand("link", "speed", SAME)
-VALUES = {A: 6.0, B: 4.0, TOTAL: 100.0, IDLE: 8.0, SPEED: 12.0}
+MAX = Operand("", "max")
+VALUES = {MAX: 7.0, A: 6.0, B: 4.0, TOTAL: 100.0, IDLE: 8.0, SPEED: 12.0}
 
 
 @pytest.mark.parametrize(
@@ -30,14 +31,18 @@ VALUES = {A: 6.0, B: 4.0, TOTAL: 100.0, IDLE: 8.0, SPEED: 12.0}
         ("cpu.idle@total/a*3", 4),
         ("a / link.speed@@*3", 1.5),
         (" ( ( a ) ) ", 6),
+        ("min(a, b) - 1", 3),
+        ("max(a, -a, b * 2) / min(2)", 4),
+        ("min(b / (a - 6), max(a, b))", 6),  # What is no number does not count.
+        ("max - min(max, b)", 3),
     ],
 )
 def test_a_formula_is_arithmetic(text: str, value: float) -> None:
-    assert formula.parse(text).evaluate(VALUES, quotient) == pytest.approx(value)
+    assert formula.parse(text).evaluate(VALUES, FLOATS) == pytest.approx(value)
 
 
 def test_division_by_zero_is_no_number() -> None:
-    assert math.isnan(formula.parse("1 + a / (b - 4)").evaluate(VALUES, quotient))
+    assert math.isnan(formula.parse("1 + a / (b - 4)").evaluate(VALUES, FLOATS))
 
 
 def test_the_names_in_it_are_told_once() -> None:
@@ -62,6 +67,7 @@ def test_the_names_in_it_are_told_once() -> None:
         ("a - a", 0),
         ("memory.total * 2", 0),
         ("a / memory.total", 0),
+        ("max(a, -a)", 0),
     ],
 )
 def test_what_is_in_proportion_to_one_metric(text: str, slope: float) -> None:
@@ -76,6 +82,11 @@ def test_what_is_in_proportion_to_one_metric(text: str, slope: float) -> None:
         ("a b", "'b' after its end"),
         ("(a", "a parenthesis is open"),
         ("a)", "')' after its end"),
+        ("min(a, b", "a parenthesis is open"),
+        ("min()", "where a number or a name should be"),
+        ("min(a,)", "where a number or a name should be"),
+        ("sin(a)", "'(a)' after its end"),
+        ("a, b", "', b' after its end"),
         ("()", "where a number or a name should be"),
         ("__import__('os')", "where a number or a name should be"),
         ("a.__class__", "after its end"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables battery and mains: exact values of described machines, what sleeps, what is missing, and garbage."""
 
+from math import isnan, nan
 from pathlib import Path
 
 import pytest
@@ -33,17 +34,17 @@ def supply(root: Path, name: str, *properties: str, kind: str = "Battery") -> Pa
 
 
 def derived(row: dict[str, int | str] | Absence) -> dict[str, float]:
-    """What the formulas of batteries give for a row, where all that they need is there."""
+    """What the formulas of batteries give for a row, where that is known."""
     assert isinstance(row, dict)
     assert battery.BATTERY.answers
     scales = {metric.name: metric.scale for metric in battery.BATTERY.metrics}
     values = {Operand("", name): value / 10 ** scales[name] for name, value in row.items() if isinstance(value, int)}
     formulas = {column.name: formula.parse(column.formula) for column in battery.BATTERY.answers.derived}
-    return {
-        name: round(read.evaluate(values, formula.quotient), 3)
+    made = {
+        name: round(read.evaluate(dict.fromkeys(read.operands, nan) | values, formula.FLOATS), 3)
         for name, read in formulas.items()
-        if set(read.operands) <= values.keys()
     }
+    return {name: value for name, value in made.items() if not isnan(value)}
 
 
 def test_the_tables_are_sound() -> None:
@@ -68,6 +69,7 @@ def test_both_batteries_of_a_laptop_tell_what_they_measure(tmp_path: Path) -> No
         "charge_start": 75,
         "charge_end": 80,
         "present": 1,
+        "discharging": 1,
         "level": "Normal",
         "technology": "Li-poly",
         "type": "Battery",
@@ -94,12 +96,14 @@ def test_energy_above_full_is_what_the_kernel_says(tmp_path: Path) -> None:
 
 def test_health_and_time_left_follow_from_what_is_told(tmp_path: Path) -> None:
     told = rows(battery.BATTERY, sysfs.build(tmp_path, "laptop", "battery"))
+    assert isinstance(told["BAT0"], dict)
+    assert isinstance(told["BAT1"], dict)
     assert derived(told["BAT0"]) == {"health": 89.877, "time_left": 23126.831}
-    assert derived(told["BAT1"]) == {
-        "charge_health": 97.619,
-        "charge_time_left": -7441200.0,
-        "power_by_current": -0.013,
-    }
+    assert derived(told["BAT1"]) == {"health": 97.619, "power_by_current": -0.013}  # It does not discharge.
+    assert derived(told["BAT0"] | {"power": -6_418_000})["time_left"] == 23126.831  # A sign is the driver's.
+    assert derived(told["BAT1"] | {"discharging": 1, "current": -1_000_000})["time_left"] == 7441.2
+    assert "time_left" not in derived(told["BAT0"] | {"discharging": 0})
+    assert "time_left" not in derived({name: value for name, value in told["BAT0"].items() if name != "discharging"})
 
 
 def test_devices_have_batteries_whose_names_tell_no_address_and_no_serial_number(tmp_path: Path) -> None:
@@ -109,6 +113,7 @@ def test_devices_have_batteries_whose_names_tell_no_address_and_no_serial_number
         "status": "Discharging",
         "capacity": 47,
         "present": 1,
+        "discharging": 1,
         "type": "Battery",
         "scope": "Device",
         "model": "Keyboard",
@@ -135,6 +140,7 @@ def test_a_ups_is_a_battery(tmp_path: Path) -> None:
             "status": "Charging",
             "capacity": 100,
             "time_to_empty": 2760,
+            "discharging": 0,
             "type": "UPS",
             "scope": "System",
         }

@@ -44,4 +44,4 @@ def test_what_formulas_take_from_other_tables_is_there() -> None:
 def test_what_it_says(path: str, values: dict[str, float], right: float) -> None:
     table, _, name = path.partition("/")
     parsed = formula.parse(of_table(TABLES[table])[name].formula)
-    assert parsed.evaluate({operand: values[str(operand)] for operand in parsed.operands}, formula.quotient) == right
+    assert parsed.evaluate({operand: values[str(operand)] for operand in parsed.operands}, formula.FLOATS) == right
