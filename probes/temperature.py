@@ -8,7 +8,21 @@ Source: the kernel's ``Documentation/hwmon/sysfs-interface.rst``, ``driver-api/t
 from collections.abc import Iterator
 from itertools import chain
 
-from sysmond.probe import ABSENT, Absence, Answers, Derived, Host, Lane, Probe, Row, Table, gauge, hookimpl, state
+from sysmond.probe import (
+    ABSENT,
+    Absence,
+    Answers,
+    Derived,
+    Host,
+    Lane,
+    Option,
+    Probe,
+    Row,
+    Table,
+    gauge,
+    hookimpl,
+    state,
+)
 from sysmond.sources import hwmon, iio, thermal
 
 TEMPERATURE = Table(
@@ -17,7 +31,8 @@ TEMPERATURE = Table(
     doc="Temperatures, by chip and label as sensors(1) prints them; where two chips have one name, with the address of"
     " each on its bus. Thermal zones are called by their type, those that hwmon shows again, too. An NVMe drive is"
     " asked every 30 s at most, a rotating disk while somebody else uses it; between two readings the last one stands."
-    " Limits are read when a sensor appears.",
+    " Limits are read when a sensor appears. Of processors of Intel the package is asked, a core by the option cores"
+    " alone: each would be interrupted, idle or not.",
     metrics=(
         gauge("value", "°C", "The temperature.", 3, "hwmon tempN_input, zone temp, in_temp_input"),
         gauge("min", "°C", "Below this it is too cold.", 3, "hwmon tempN_min"),
@@ -49,6 +64,16 @@ TEMPERATURE = Table(
 )
 
 
+CORES = Option(
+    "cores",
+    default=False,
+    doc="Whether each core of a processor of Intel is asked, too (coretemp), which interrupts it, and the zone"
+    " x86_pkg_temp beside the package's sensor. AMD's processors have no sensor a core.",
+)
+# The zone that reads the same register as coretemp does for its package.
+_PACKAGE = "x86_pkg_temp"
+
+
 class Temperatures:
     """Reads chips, but those that thermal zones have in hwmon again, zones, and other sensors."""
 
@@ -58,14 +83,17 @@ class Temperatures:
         self._zones = thermal.Zones()
         self._others = iio.IioSensors(("temp", 0))
 
-    def read(self, host: Host) -> Iterator[Row]:
-        """Give a row for every temperature there is."""
+    def read(self, host: Host, *, cores: bool = False) -> Iterator[Row]:
+        """Give a row for every temperature there is. ``cores``: also where each reading interrupts a core of a CPU."""
+        chips = list(self._chips.read(host, cores=cores))
+        is_twice = not cores and any(name.startswith("coretemp") for name, _ in chips)
+        zones = self._zones.read(host, _PACKAGE if is_twice else "\0")
         known: set[str] = set()
         without_limits = (ABSENT,) * (len(TEMPERATURE.metrics) - 1)
         others = (
             (name, row if type(row) is Absence else (*row, *without_limits)) for name, row in self._others.read(host)
         )
-        for name, row in chain(self._chips.read(host), self._zones.read(host), others):
+        for name, row in chain(chips, zones, others):
             if name not in known:  # Of two that are called the same the first counts.
                 known.add(name)
                 yield name, row
@@ -81,6 +109,7 @@ def sysmond_probes() -> list[Probe]:
             hwmon.INTERVAL_S,
             Lane.BACKGROUND,
             subsystems=("hwmon", "iio", "thermal"),
+            options=(CORES,),
             needs=(*hwmon.needs("temp", "input"), f"{thermal.FOLDER}/{thermal.ZONE}*", f"{iio.FOLDER}/iio:*/in_temp*"),
         )
     ]

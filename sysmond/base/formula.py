@@ -3,8 +3,8 @@
 
 ``+ - * /``, parentheses, numbers and names; ``min(…)`` and ``max(…)`` of those arguments that are known. A name is a
 metric of the table itself; ``memory.total`` is one of another table about the whole system, ``cpu.idle@total`` one of
-an instance, ``link.speed@@`` one of the same instance. What a name stands for says whoever evaluates it: a number, or an
-array of them. A formula may come from a stranger's file: it is bounded, and never code.
+an instance, ``link.speed@@`` one of the same instance. What a name stands for says whoever evaluates it: a number, or
+an array of them. A formula may come from a stranger's file: it is bounded, and never code.
 """
 
 import operator

@@ -32,6 +32,9 @@ _SLOT_S = {"nvme": 30, "drivetemp": 30} | dict.fromkeys(
 )
 # Each alarm of these would be one more read of a register of a CPU, which interrupts that; the limit tells the same.
 _WITHOUT_ALARMS = ("coretemp",)
+# Each sensor of these reads a register of a CPU of its own, which interrupts that: one, of the package, is enough.
+_A_SENSOR_A_CPU = ("coretemp",)
+_OF_PACKAGE = b"Package"
 _ALARMS = ("alarm", "min_alarm", "max_alarm", "lcrit_alarm", "crit_alarm", "emergency_alarm", "cap_alarm")
 _NUMBER_MAX = 2**63
 _VALUE, _ALARM = "value", "alarm"
@@ -154,10 +157,12 @@ class Sensors:
         self._host: Host | None = None
         self._seen: tuple[tuple[str, str], ...] | None = None
         self._chips: list[Chip] = []
+        self._has_cores = False
 
-    def read(self, host: Host) -> Iterator[Row]:
-        """Give a row for every sensor that there is now."""
+    def read(self, host: Host, *, cores: bool = False) -> Iterator[Row]:
+        """Give a row for every sensor that there is now. ``cores``: also for those of a single core of a CPU."""
         seen = _seen(host)
+        self._has_cores = cores
         if host is not self._host or seen != self._seen:
             self._host, self._seen = host, seen
             self._chips = self._look(host, seen)
@@ -195,7 +200,7 @@ class Sensors:
         best = {feature: min((end for f, end in pairs if f == feature), key=self._order.index) for feature, _ in pairs}
         sensors: list[Sensor] = []
         features: list[str] = []
-        for feature in sorted(best, key=_by_number):
+        for feature in self._wanted(host, chip, sorted(best, key=_by_number)):
             if labels is not None and feature not in labels:
                 continue  # The administrator has it ignored.
             label = _label(host, chip, feature) if labels is None else labels[feature]
@@ -214,6 +219,12 @@ class Sensors:
             sensor._replace(instance=f"{sensor.instance} ({feature})") if names.count(sensor.instance) > 1 else sensor
             for sensor, feature in zip(sensors, features, strict=True)
         ]
+
+    def _wanted(self, host: Host, chip: Chip, features: list[str]) -> list[str]:
+        """Leave out the sensors of single cores; one of them stands for a package that has no sensor itself."""
+        if self._has_cores or chip.driver not in _A_SENSOR_A_CPU:
+            return features
+        return [each for each in features if _label(host, chip, each).startswith(_OF_PACKAGE)] or features[:1]
 
 
 def needs(kind: str, *values: str) -> tuple[str, ...]:

@@ -46,9 +46,12 @@ class Zones:
         self._host: Host | None = None
         self._limits: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def read(self, host: Host) -> Iterator[Row]:
-        """Give rows of the table ``temperature``: value, min, max, lcrit, crit, emergency, alarm."""
-        folders = devices(host, ZONE)
+    def read(self, host: Host, without: str = "\0") -> Iterator[Row]:
+        """Give rows of the table ``temperature``: value, min, max, lcrit, crit, emergency, alarm.
+
+        ``without``: how the types begin that are not read.
+        """
+        folders = {name: folder for name, folder in devices(host, ZONE).items() if not name.startswith(without)}
         if host is not self._host:
             self._host, self._limits = host, {}
         self._limits = {zone: limits for zone, limits in self._limits.items() if folders.get(zone[0]) == zone[1]}

@@ -190,7 +190,7 @@ def test_what_hangs_is_waited_for_together(release: threading.Event, monkeypatch
         return answer()
 
     rows = rows_of(FIXTURES / "linux419", Statvfs(ask, deadline_s=0.5))
-    assert (len(waited_s), sum(waited_s), waited_s[0]) == (12, 0.5, statvfs.IN_TURN_S)
+    assert (len(waited_s), sum(waited_s), waited_s[0]) == (12, 0.5, statvfs_module.IN_TURN_S)
     assert {row["status"] for row in rows.values()} == {HUNG, AUTOMOUNTED}
 
 

@@ -41,7 +41,7 @@ def test_a_laptop(tmp_path: Path) -> None:
     sysfs.build(tmp_path, "laptop", "hwmon")
     found = read(tmp_path, "temperature")
     assert found["coretemp:Package id 0"] == (62_000, A, 100_000, A, 100_000, A, A)
-    assert found["coretemp:Core 12"] == (55_000, A, 100_000, A, 100_000, A, A)
+    assert [name for name in found if name.startswith("coretemp:Core")] == []
     assert found["nvme-pci-0200:Composite"] == (41_850, -273_150, 83_850, A, 87_850, A, 0)
     assert found["nvme-pci-0400:Composite"] == (38_850, A, 81_850, A, 84_850, A, 0)
     assert found["thinkpad:temp3"] == (44_000, A, A, A, A, A, A)
@@ -49,6 +49,25 @@ def test_a_laptop(tmp_path: Path) -> None:
     assert read(tmp_path, "voltage")["amdgpu-pci-c400:vddgfx"] == (731, A, A, A, A, A)
     assert read(tmp_path, "power")["amdgpu-pci-c400:PPT"] == (7_123_000, A, A, A, A, A, A)
     assert read(tmp_path, "humidity") == read(tmp_path, "energy") == read(tmp_path, "current") == {}
+
+
+def test_cores_are_read_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    sysfs.build(tmp_path, "laptop", "hwmon", "thermal")
+    with opened() as files:
+        read(tmp_path, "temperature")
+    (value,) = [os.path.basename(file) for file in files if "coretemp" in file and file.endswith("_input")]
+    assert value == "temp1_input"
+    found = dict(probes()["temperature"].read(Host(str(tmp_path)), cores=True))
+    assert found["coretemp:Core 12"] == (55_000, A, 100_000, A, 100_000, A, A)
+    assert "x86_pkg_temp" in found
+
+
+def test_a_chip_without_a_sensor_of_the_package_tells_one_core(tmp_path: Path) -> None:
+    sysfs.build(tmp_path, "laptop", "hwmon")
+    for label in tmp_path.glob("sys/devices/**/temp*_label"):
+        if label.read_text().startswith("Package"):
+            label.write_text("Core 0\n")
+    assert len([name for name in read(tmp_path, "temperature") if name.startswith("coretemp")]) == 1
 
 
 def test_a_server(tmp_path: Path) -> None:

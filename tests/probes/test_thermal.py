@@ -30,7 +30,7 @@ def test_a_zone_that_hwmon_shows_again_comes_once(tmp_path: Path) -> None:
     assert found["acpitz"] == (62_000, A, 97_000, A, 128_000, A, A)
     assert found["iwlwifi_1"] == (49_000, A, A, A, A, A, A)
     assert found["coretemp:Package id 0"] == (62_000, A, 100_000, A, 100_000, A, A)
-    assert [name for name in found if name.startswith(("acpitz:", "iwlwifi_1:"))] == []
+    assert [name for name in found if name.startswith(("acpitz:", "iwlwifi_1:", "x86_pkg_temp"))] == []
 
 
 def test_trip_points_that_are_not_set_are_no_limits(tmp_path: Path) -> None:

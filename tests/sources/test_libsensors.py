@@ -25,7 +25,8 @@ read = {}
 for probe in (*temperature.sysmond_probes(), *hwmon.sysmond_probes(), *humidity.sysmond_probes()):
     names = [metric.name for metric in probe.table.metrics]
     scale = probe.table.metrics[0].scale
-    read[probe.table.name] = [scale, {name: dict(zip(names, row)) for name, row in probe.read(Host())}]
+    rows = probe.read(Host(), **{option.name: True for option in probe.options})
+    read[probe.table.name] = [scale, {name: dict(zip(names, row)) for name, row in rows}]
 print(json.dumps(read))
 """
 KINDS = {"temp": "temperature", "fan": "fan", "in": "voltage", "curr": "current", "power": "power", "energy": "energy"}
