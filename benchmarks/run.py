@@ -35,6 +35,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "bus": (),
     "changes": (),
     "sensing": (),
+    "input": (),
     "records": (),
     "tiers": (),
     "top": (),
@@ -58,6 +59,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "bus": ("--seconds", "2", "--calls", "20"),
     "changes": ("--changes", "2"),
     "sensing": ("--seconds", "5", "--plugs", "1"),
+    "input": ("--seconds", "3", "--period", "1"),
     "way": (),
     "jitter": ("--ticks", "200"),
     "idle": ("--seconds", "3"),
@@ -436,6 +438,16 @@ TARGETS = (
         "≤ 2, 2 s",
         lambda f: f["hot_plug"].get("missing") or f"{f['came_max_s']:.2f}, {f['went_max_s']:.2f} s at most",
         lambda f: "missing" not in f["hot_plug"] and f["came_max_s"] <= 2 and f["went_max_s"] <= 2,
+    ),
+    Target(
+        "input",
+        "a mouse of 1 kHz: way of the pointer on record, CPU of a core that counting takes, wake-ups at rest",
+        "all, ≤ 1.5 %, 0",
+        lambda f: (
+            f"{f['way_recorded']} of {f['way']} in {f['reports']} reports, {f['percent']:.2f} %, "
+            f"{f['wakeups_at_rest']} in {f['seconds']} s; the mouse is {f['by']}"
+        ),
+        lambda f: f["way_recorded"] == f["way"] and f["percent"] <= 1.5 and not f["wakeups_at_rest"],
     ),
     Target(
         "cgroups",

@@ -5,7 +5,8 @@ A pipe has no ioctls, so whoever reads them has ``evdev.mask`` do nothing; real 
 """
 
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from struct import calcsize, pack
 
@@ -79,3 +80,16 @@ def pressed(*codes: int) -> Iterable[Event]:
     """Keys pressed and let go, one after the other."""
     for code in codes:
         yield from ((EV_KEY, code, 1), REPORT, (EV_KEY, code, 0), REPORT)
+
+
+def each_millisecond(report: Callable[[], object], seconds: float) -> int:
+    """Report as a mouse of 1 kHz does, for so long; how often. What comes too late is left out, and not made up for."""
+    next_s = time.monotonic()
+    end_s, reports = next_s + seconds, 0
+    while next_s < end_s:
+        report()
+        reports += 1
+        now_s = time.monotonic()
+        next_s = max(next_s + 0.001, now_s)
+        time.sleep(next_s - now_s)
+    return reports
