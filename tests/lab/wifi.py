@@ -91,13 +91,15 @@ def test_wifi_counts_what_iw_counts(connected: Ground) -> None:
 
 
 def test_wifi_signal_is_the_one_that_is_set(connected: Ground) -> None:
+    power = re.search(r"txpower (\d+)\.00 dBm", run("ip", "netns", "exec", NAMESPACE, "iw", "dev", "wlan0", "info"))
+    assert power
     for signal in (-77, -51):
-        before = printed()["signal"]
         for radio in RADIOS.glob("phy*/hwsim/rx_rssi"):
             radio.write_text(str(signal % 2**64))
         # The simulation adds the power of the sender.
-        wait_until(lambda before=before: printed()["signal"] != before, printed)  # type: ignore[misc]
-        connected.comes_to("wifi", STATION, lambda: {"signal": printed()["signal"]})
+        wanted = {"signal": signal + int(power[1])}
+        connected.comes_to("wifi", STATION, lambda wanted=wanted: wanted)  # type: ignore[misc]
+        assert printed()["signal"] == wanted["signal"]
 
 
 def test_wifi_has_the_name_of_its_network_where_it_was_asked_for(connected: Ground) -> None:
