@@ -52,10 +52,10 @@ class SleepStates:
             self._words, self._words_until_s = {}, now_s + ANSWER_S
         files = self._files.get(device)
         if files is None:
-            files = self._files[device] = tuple(self._found(device))
+            files = self._files[device] = tuple(self._files_above(device))
         return any(self._word(path) in words for path, words in files)
 
-    def _found(self, device: str) -> Iterator[_File]:
+    def _files_above(self, device: str) -> Iterator[_File]:
         """Find the files that tell of a device and of what is above it."""
         folder = os.path.realpath(self._root + device)
         for _ in range(DEVICES_ABOVE_MAX):
@@ -63,7 +63,7 @@ class SleepStates:
                 return
             if folder not in self._of_folder:
                 paths = ((f"{folder}/{name}", words) for name, words in _ASLEEP.items())
-                there = () if _is_adapter(folder) else ((path, words) for path, words in paths if os.path.exists(path))
+                there = () if _has_no_power(folder) else ((path, words) for path, words in paths if os.path.exists(path))
                 self._of_folder[folder] = tuple(there)
             yield from self._of_folder[folder]
             folder = os.path.dirname(folder)
@@ -82,10 +82,11 @@ class SleepStates:
         return word
 
 
-def _is_adapter(folder: str) -> bool:
-    """Whether a device is an adapter of I²C, which has nothing to suspend (pm_runtime_no_callbacks) and always says so.
+def _has_no_power(folder: str) -> bool:
+    """Whether a device has nothing to suspend (pm_runtime_no_callbacks), and calls itself suspended all the same.
 
-    Source: the kernel's ``drivers/i2c/i2c-core-base.c``.
+    So do adapters of I²C (``i2c-0``) and interfaces of a USB device that is awake (``1-4.2:1.0``). Source: the kernel's
+    ``drivers/i2c/i2c-core-base.c`` and ``drivers/usb/core/message.c``.
     """
     begin, _, number = os.path.basename(folder).partition("-")
-    return begin == "i2c" and number.isdecimal()
+    return (begin == "i2c" and number.isdecimal()) or (begin.isdecimal() and ":" in number)

@@ -236,6 +236,18 @@ def test_what_a_device_hangs_on_is_found_anew_when_told_and_once_a_minute(
     assert states.is_asleep("/sys/class/drm/card0")
 
 
+def test_an_interface_of_a_usb_device_sleeps_only_with_the_device(tmp_path: Path) -> None:
+    hub, interface = "pci0000:00/0000:00:14.0/usb1/1-4", "1-4.2/1-4.2:1.0"
+    device(tmp_path, f"{hub}/1-4.2", power__runtime_status="active")
+    device(tmp_path, f"{hub}/{interface}", power__runtime_status="suspended")
+    device(tmp_path, f"{hub}/{interface}/input/input7", power__runtime_status="unsupported")
+    host = Host(str(tmp_path))
+    mouse = f"/sys/devices/{hub}/{interface}/input/input7"
+    assert not host.is_asleep(mouse)
+    device(tmp_path, f"{hub}/1-4.2", power__runtime_status="suspended")
+    assert host.is_asleep(mouse)
+
+
 def test_a_bad_instance_costs_no_other() -> None:
     failures = {
         "gone": OSError(ENODEV, "No such device"),
