@@ -63,8 +63,8 @@ class SleepStates:
                 return
             if folder not in self._of_folder:
                 paths = ((f"{folder}/{name}", words) for name, words in _ASLEEP.items())
-                there = () if _has_no_power(folder) else ((path, words) for path, words in paths if os.path.exists(path))
-                self._of_folder[folder] = tuple(there)
+                there = tuple((path, words) for path, words in paths if os.path.exists(path))
+                self._of_folder[folder] = () if _has_no_power(folder) else there
             yield from self._of_folder[folder]
             folder = os.path.dirname(folder)
 

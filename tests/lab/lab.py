@@ -43,6 +43,7 @@ CHECKS = (
     "tests/lab/system.py",
     "tests/lab/wifi.py",
     "tests/lab/input.py",
+    "tests/lab/smart.py",
     # What ordinary tests try with the kernel that is there, with this one: all ways to read processes.
     *(
         "tests/tasks/bpf/test_walk.py",
@@ -129,7 +130,7 @@ def accelerator() -> list[str]:
 def hardware() -> list[str]:
     """Its devices beside disks: memory in two nodes, sockets of USB and PCI Express, a network card, a SATA disk.
 
-    ``nvme`` is a disk that waits to be plugged in.
+    ``nvme`` and ``stick`` are disks that wait to be plugged in, ``receiver`` is the line of a receiver of GPS.
     """
     half = MEMORY_MIB // 2
     words = ["-object", f"memory-backend-ram,id=near,size={half}M", "-numa", "node,memdev=near,cpus=0"]
@@ -137,7 +138,8 @@ def hardware() -> list[str]:
     words += ["-numa", "node,memdev=far,cpus=1", "-global", "ICH9-LPC.disable_s3=0"]
     words += ["-device", "qemu-xhci,id=usb", "-device", "pcie-root-port,id=socket,chassis=1,slot=1"]
     words += ["-netdev", "user,id=net,restrict=on", "-device", "e1000e,netdev=net"]
-    for name in ("nvme", "sata"):
+    words += ["-chardev", f"socket,id=receiver,path={_socket('receiver')},server=on,wait=off"]
+    for name in ("nvme", "stick", "sata"):
         words += ["-blockdev", f"driver=raw,node-name={name},file.driver=file,file.filename={FOLDER / name}.img"]
     return [*words, "-device", "ide-hd,drive=sata,bus=ide.0,serial=LABSATA,model=LABDISK"]
 
@@ -202,7 +204,7 @@ def main() -> int:
     except subprocess.CalledProcessError as failure:
         print(f"lab: {failure.cmd[0]} failed, as it says above", file=sys.stderr)
         return 2
-    sizes = {"written": SCRATCH_BYTES, "swap": SCRATCH_BYTES, "nvme": PLUGGED_BYTES, "sata": PLUGGED_BYTES}
+    sizes = dict.fromkeys(("written", "swap"), SCRATCH_BYTES) | dict.fromkeys(("nvme", "stick", "sata"), PLUGGED_BYTES)
     for name, size_bytes in sizes.items():
         with (FOLDER / f"{name}.img").open("wb") as disk:
             disk.truncate(size_bytes)
@@ -213,11 +215,13 @@ def main() -> int:
         outside.say(MEMORY, outside.AT_FIRST)
         if chosen.shell:
             return subprocess.run(words, check=False).returncode
-        outside.Obeying(_socket("outside"), _socket("monitor"), MEMORY).start()
+        receiver = outside.Receiver(_socket("receiver"))
+        receiver.start()
+        outside.Obeying(_socket("outside"), _socket("monitor"), MEMORY, receiver).start()
         began_s = time.monotonic()
         code = watch(words)
     finally:
-        for path in (MEMORY, _socket("outside"), _socket("monitor")):
+        for path in (MEMORY, *map(_socket, ("outside", "monitor", "receiver"))):
             path.unlink(missing_ok=True)
     print(f"lab: {'passed' if code == 0 else 'FAILED'} in {time.monotonic() - began_s:.0f} s")
     return 0 if code == 0 else 1

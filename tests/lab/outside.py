@@ -3,7 +3,8 @@
 
 A check inside the machine asks for it by a port of its own, a line of JSON each way; on the host a thread obeys:
 ``{"monitor": "device_add …"}`` is an order for qemu, ``{"say": {"capacity": 17}}`` is written to where the tables of
-``devices.asl`` read, ``{"wake_s": 30}`` wakes the machine after so long, should it be suspended then.
+``devices.asl`` read, ``{"wake_s": 30}`` wakes the machine after so long, should it be suspended then,
+``{"nmea": "$GPGGA,…"}`` is what a receiver behind a serial line says each second from then on.
 """
 
 import json
@@ -88,13 +89,30 @@ def connected(path: Path) -> socket.socket:
             return made
 
 
+class Receiver(threading.Thread):
+    """On the host: a receiver of GPS behind a serial line, which says the same each second until the machine ends."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(daemon=True)
+        self._path = path
+        self.sentences = ""
+
+    def run(self) -> None:
+        """Say it."""
+        with suppress(OSError), connected(self._path) as line:
+            while True:
+                line.sendall(self.sentences.encode())
+                time.sleep(1.0)
+
+
 class Obeying(threading.Thread):
     """On the host: does what the machine asks for, until that ends."""
 
-    def __init__(self, port: Path, monitor: Path, memory: Path) -> None:
+    def __init__(self, port: Path, monitor: Path, memory: Path, receiver: Receiver) -> None:
         super().__init__(daemon=True)
         self._paths = port, monitor
         self._memory = memory
+        self._receiver = receiver
 
     def run(self) -> None:
         """Answer one line after the other."""
@@ -117,8 +135,11 @@ class Obeying(threading.Thread):
                 timer = threading.Timer(after_s, monitor.do, ("system_wakeup",))
                 timer.daemon = True
                 return timer.start()
+            case {"nmea": sentences}:
+                self._receiver.sentences = sentences
+                return None
             case _:
-                return {"error": f"{order!r}: expected monitor, say or wake_s"}
+                return {"error": f"{order!r}: expected monitor, say, wake_s or nmea"}
 
 
 class Outside:
@@ -146,6 +167,10 @@ class Outside:
     def wake_after(self, seconds: float) -> None:
         """Have the machine be woken."""
         assert self._ask(wake_s=seconds) is None
+
+    def receive(self, *sentences: str) -> None:
+        """Have the receiver of GPS say these sentences, each with its checksum, from now on; none, and it is silent."""
+        assert self._ask(nmea="".join(f"{each}\r\n" for each in sentences)) is None
 
     def close(self) -> None:
         """Leave."""

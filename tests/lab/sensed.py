@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import ABSENT
 from sysmond.errors import Error
 from sysmond.history import Archive
 from tests.lab.ground import TOP, Ground
@@ -27,7 +28,7 @@ def run(*words: str) -> str:
 
 
 @contextmanager
-def sensing(tables: Sequence[str], **options: int) -> Iterator[Ground]:
+def sensing(tables: Sequence[str], **options: int | str) -> Iterator[Ground]:
     """Record, these tables every ``INTERVAL_S``, with options."""
     with a_recorder() as recorder:
         settings = {"enabled": True, "interval": f"{INTERVAL_S}s", **({"options": options} if options else {})}
@@ -38,15 +39,27 @@ def sensing(tables: Sequence[str], **options: int) -> Iterator[Ground]:
         yield ground
 
 
+def recorded(ground: Ground, path: str, since_ns: int) -> Iterator[tuple[str, list[int | str]]]:
+    """Instances of what a path names, each with the values it had since some time: one question for all."""
+    try:
+        found = Archive(ground.recorder.folders).select(path, raw=True, start=since_ns)
+    except Error:
+        return
+    for column in found.columns:
+        values = column.integers.tolist() if column.integers is not None else column.texts or ()
+        yield column.path.partition("@")[2], [value for value in values if value not in (None, ABSENT)]
+
+
 def instances(ground: Ground, table: str, since_ns: int = 0) -> set[str]:
     """Of what a table had rows since some time, or lately."""
     since_ns = since_ns or time.time_ns() - 10 * SECOND_NS
-    try:
-        entries = Archive(ground.recorder.folders).catalogue(f"{table}/*")
-    except Error:
-        return set()
-    named = {entry.path.partition("@")[2] for entry in entries if entry.end_ns > since_ns}
-    return {name for name in named if ground.rows(table, name, since_ns)}
+    return {name for name, values in recorded(ground, f"{table}/*", since_ns) if values}
+
+
+def newest(ground: Ground, path: str) -> dict[str, int | str]:
+    """The last value of each instance, of those that had any lately."""
+    found = recorded(ground, path, time.time_ns() - 10 * SECOND_NS)
+    return {name: values[-1] for name, values in found if values}
 
 
 def the_only(ground: Ground, table: str) -> str:

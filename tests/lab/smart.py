@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disks of a machine, asked by the real smartctl: what is recorded is what it prints, and nobody is woken.
 
-For the lab: a disk of SATA (``sda`` or another), of NVMe where there is one. What QEMU's disks cannot do, such as
+For the lab: a disk of SATA (``sda`` or another), of NVMe, which is plugged in. What QEMU's disks cannot do, such as
 standby, wear and self-tests, has fixtures.
 """
 
@@ -25,6 +25,8 @@ from sysmond.history import Archive
 from sysmond.machine.folders import Folders, create, create_classes
 from sysmond.probe import Host
 from sysmond.sources import smart_disks, smartctl
+from tests.lab.outside import PORT, Outside
+from tests.support.waiting import wait_until
 
 SECTOR_BYTES = 512
 
@@ -91,7 +93,22 @@ def sata() -> str:
 
 
 @pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+def nvme() -> Iterator[None]:
+    """A disk of NVMe, in the machine of the lab."""
+    if not os.path.exists(PORT):
+        yield
+        return
+    outside = Outside()
+    outside.monitor("device_add nvme,id=disk,serial=LABNVME,drive=nvme,bus=socket")
+    wait_until(Path("/sys/block/nvme0n1").exists)
+    yield
+    outside.monitor("device_del disk")
+    wait_until(lambda: not os.path.exists("/sys/block/nvme0n1"))
+    outside.close()
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory, nvme: None) -> Recording:
     if not any(map(os.path.exists, smartctl.PROGRAMS)):
         pytest.skip("smartmontools is not installed")
     made = Recording(tmp_path_factory.mktemp("smart"))

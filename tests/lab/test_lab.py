@@ -98,7 +98,8 @@ def test_what_the_machine_asks_for_is_done(tmp_path: Path) -> None:
     with subprocess.Popen(command) as qemu, socket.socket(socket.AF_UNIX) as listening:
         listening.bind(f"{tmp_path}/port")
         listening.listen()
-        obeying = outside.Obeying(tmp_path / "port", tmp_path / "monitor", memory)
+        receiver = outside.Receiver(tmp_path / "line")
+        obeying = outside.Obeying(tmp_path / "port", tmp_path / "monitor", memory, receiver)
         obeying.start()
         port, _ = listening.accept()
         with port, port.makefile("rwb") as lines:
@@ -111,6 +112,8 @@ def test_what_the_machine_asks_for_is_done(tmp_path: Path) -> None:
             assert "paused" in asked(monitor="info status")
             assert asked(say={"plugged": 7}) is None
             assert memory.read_bytes()[0] == 7
+            assert asked(nmea="$GPGGA\r\n") is None
+            assert receiver.sentences == "$GPGGA\r\n"
             assert "expected monitor" in asked(dance=1)["error"]
         obeying.join()
         qemu.terminate()
