@@ -100,7 +100,7 @@ def test_how_busy_a_card_is_follows_from_how_long_it_was_idle() -> None:
     read = formula.parse(column.formula)
     assert read.operands == (formula.Operand("", "idle_time"),)
     # A counter is its rate in a formula: of each second it was idle 0.75 s.
-    assert read.evaluate({formula.Operand("", "idle_time"): 0.75}, formula.quotient) == 25
+    assert read.evaluate({formula.Operand("", "idle_time"): 0.75}, formula.FLOATS) == 25
 
 
 def test_i915_before_it_had_folders_of_engines(tmp_path: Path) -> None:
