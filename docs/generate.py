@@ -266,7 +266,7 @@ def names_of(declared: Table) -> defaultdict[str, str]:
 def names() -> str:
     """Spell what metrics are called elsewhere, by program."""
     units = {f"{table}/{name}": unit for table, columns in units_here().items() for name, unit in columns.items()}
-    by_program: defaultdict[str, list[elsewhere.Name]] = defaultdict(list)
+    by_program: defaultdict[str, list[elsewhere.ForeignName]] = defaultdict(list)
     for name in elsewhere.every():
         by_program[name.program].append(name)
     lines = [NAMES_HEAD]

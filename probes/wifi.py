@@ -160,12 +160,7 @@ def read_ssid(host: Host) -> Iterable[Row]:
     :raises OSError: where nl80211 cannot be asked.
     """
     kernel = Wireless(host)
-
-    def values(index: int) -> tuple[str] | None:
-        name = printable(kernel.network(index))
-        return (name,) if name else None
-
-    return wireless.rows(host, values)
+    return wireless.rows(host, lambda index: (name,) if (name := printable(kernel.network(index))) else None)
 
 
 class Channels:

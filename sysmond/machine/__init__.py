@@ -7,6 +7,6 @@ answers. Nothing here knows what is recorded. Called by every package that touch
 
 One place for each kind: ``folders`` says where we may write, ``note`` reads and writes small JSON files, ``listing``
 says what files there are, ``lock`` who may go on, ``control`` carries orders, ``notify`` tells the service manager,
-``commandline`` reads arguments. ``mounts`` knows disks, ``supplies`` batteries; ``realtime``, ``memory`` and
-``descriptors`` say how much a process may have of the machine.
+``commandline`` reads arguments. ``mounts`` knows disks, ``supplies`` batteries, ``asleep`` devices that sleep;
+``realtime``, ``memory`` and ``descriptors`` say how much a process may have of the machine.
 """

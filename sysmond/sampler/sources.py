@@ -21,7 +21,7 @@ from sysmond.sampler.source import Source, is_foreign, load
 if TYPE_CHECKING:
     from sysmond.sampler.blocking_readers import Process, Reader
     from sysmond.sampler.easing import Easing
-    from sysmond.sampler.turns import Turns
+    from sysmond.sampler.turns import ReadingTurns
 
 PUBLIC = Sensitivity.PUBLIC
 # In place of the name of a subsystem: any of them may be meant.
@@ -92,7 +92,7 @@ class Roster:
         self.review_ns = NEVER_NS
         self._was_on_battery = False
         self._easing = None if lane is Lane.REALTIME else self._begin_easing()
-        self._turns: Turns | None = None
+        self._turns: ReadingTurns | None = None
         self._sleep_states = SleepStates(root.rstrip("/"))
         self._failed: list[PlannedProbe] = []
         self._absent: list[PlannedProbe] = []
@@ -194,9 +194,9 @@ class Roster:
 
     def read_in_turn(self, readers: Iterable["Reader"], mark: Callable[[Source], None]) -> None:
         """Have a thread read those of these that are read in none of their own processes; waits for it."""
-        from sysmond.sampler.turns import Turns  # noqa: PLC0415  the real-time lane does without
+        from sysmond.sampler.turns import ReadingTurns  # noqa: PLC0415  the real-time lane does without
 
-        self._turns = self._turns or Turns()
+        self._turns = self._turns or ReadingTurns()
         self._turns.read([asked for reader in readers if (asked := reader.in_thread)], mark)
 
     def workers(self) -> list[tuple[str, int]]:

@@ -83,7 +83,7 @@ def _unmarked(_: Source) -> None:
     """Another one may be marked as that which is read: of what goes on by itself a lane dies seldom."""
 
 
-class Turns:
+class ReadingTurns:
     """The thread in which sources are read in turn; made when one is asked for."""
 
     def __init__(self) -> None:

@@ -5,10 +5,11 @@ Comes in: a ``Host``, device folders, answers of the kernel, of libraries and of
 rows, or parsed values in the units of the table, of a single device an absence with its reason. Called by the probes,
 and by ``tasks.ends`` (``netlink``); the other parts of sysmond do not import these. Standard library only.
 
-Sensors: ``hwmon`` with ``libsensors`` (labels) and ``bus_address`` (names), ``iio``, ``thermal``. Graphics: ``drm``,
-``drm_clients`` (by process), ``nvml`` (NVIDIA). Disks: ``smart_disks`` says when, ``smartctl`` asks. Networks by
-``netlink``: ``nl80211`` (wireless), ``tc`` (queues); ``ethtool`` by ioctl. People: ``evdev`` (input), ``logind``.
-``gps`` reads a receiver. ``unread`` turns an error of one device into an absence.
+Sensors: ``hwmon`` with ``libsensors`` (labels) and ``bus_address`` (names), ``thermal``, ``iio`` with ``iio_buffer``
+(vibration) and ``iio_orientation``. Graphics: ``drm``, ``drm_clients`` (by process), ``nvml`` (NVIDIA). Disks:
+``smart_disks`` says when, ``smartctl`` asks; ``statvfs`` asks file systems. Networks by ``netlink``: ``nl80211`` and
+``wireless``, ``tc`` (queues); ``ethtool`` by ioctl. People: ``evdev`` (input), ``logind``. ``gps`` reads a receiver.
+``unread`` turns an error of one device into an absence.
 
 What sleeps is left alone. A suspended device is recognised by ``Host.is_asleep`` (``sysmond/probe.py``), which a
 source here, or the probe that calls it, asks before it reads one. ``disk_use`` says whether somebody else keeps a disk

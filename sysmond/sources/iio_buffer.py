@@ -85,7 +85,7 @@ def layout(types: dict[int, bytes]) -> tuple[dict[int, Element], int]:
     return elements, end + -end % largest
 
 
-class Settings:
+class BufferSettings:
     """What is written to a device, and what was there before; ``path``: of a note of that, or "" for none."""
 
     def __init__(self, folder: str, path: str) -> None:
@@ -168,7 +168,7 @@ def measure(root: str, device: str, noted: str, over: Event) -> Absence | tuple[
     ``noted``: where a note may lie meanwhile; ``over``: to stop at once.
     """
     folder = f"{root}{iio.FOLDER}/{device}"
-    settings = Settings(folder, noted)
+    settings = BufferSettings(folder, noted)
     try:
         with _alone(root, device) as descriptor:
             if _word(f"{folder}/{_ENABLE}") != "0":
@@ -308,7 +308,7 @@ class Vibrations:
         """Give a row for each accelerometer that could be measured, or could not; while it is, that told before."""
         noted = f"{host.folder}/{NOTE}" if host.folder else ""
         if self._thread is None:
-            Settings.left(host.root, noted)
+            BufferSettings.left(host.root, noted)
             host.at_close(self.stop)
         elif self._thread.is_alive():
             return self._rows

@@ -29,7 +29,9 @@ INT64 = range(-(2**63), 2**63)
 FOR_EVERYBODY = {
     "motion": "files of sysfs; how somebody moves",
     "proximity": "files of sysfs; whether somebody is there",
+    "orientation": "files of sysfs; how somebody holds it",
     "wifi_bssid": "nl80211 tells everybody; where the machine is",
+    "wifi_ssid": "nl80211 tells everybody; where the machine is",
 }
 # Files below are root's, whatever their modes say on a machine that is without them now.
 OF_ROOT = ("/sys/kernel/debug/", "/sys/kernel/tracing/")

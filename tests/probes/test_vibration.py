@@ -147,7 +147,7 @@ def test_when_the_lane_ends_it_is_as_it_was(board: Board, monkeypatch: pytest.Mo
 
 
 def test_what_a_killed_reader_left_is_restored_by_the_next(board: Board) -> None:
-    settings = iio_buffer.Settings(str(board.folder), str(board.note))
+    settings = iio_buffer.BufferSettings(str(board.folder), str(board.note))
     settings.put(MEANWHILE)
     assert board.settings() == MEANWHILE
     board.read()  # Which restores before it measures.

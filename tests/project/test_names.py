@@ -21,6 +21,8 @@ NAMELESS = {
     "flush": "sysmond's own",
     "hugepages": "hugeadm prints pools of the files' own names",
     "input": "nobody else counts it",
+    "orientation": "iio-sensor-proxy says it in words, without a name",
+    "vibration": "nobody else counts it",
     "motion": "sensors of motion have no name in iio-sensor-proxy, only what follows from them",
     "mounts": "nobody else counts it",
     "proximity": "iio-sensor-proxy says only near or far",

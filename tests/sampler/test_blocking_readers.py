@@ -15,7 +15,7 @@ from sysmond.probe import Host, Probe, counter
 from sysmond.sampler import blocking_readers
 from sysmond.sampler.blocking_readers import Process, Reader, bury, declared, probe_of, wait_for
 from sysmond.sampler.source import Reading, Source
-from sysmond.sampler.turns import Turns
+from sysmond.sampler.turns import ReadingTurns
 
 SECOND = 1_000_000_000
 LIMIT_S = 60.0
@@ -248,7 +248,7 @@ def test_a_thread_that_hangs_is_left_alone_and_a_process_takes_over(bench: Bench
     reader = Reader(source, "/", bench)
     assert reader.begin(SECOND) is None
     assert reader.in_thread
-    Turns().read([reader.in_thread], lambda _: None)
+    ReadingTurns().read([reader.in_thread], lambda _: None)
     ended: list[bool] = []
     source.host.at_close(lambda: ended.append(True))
     assert reader.finish() == Absence(Cause.PROBE_FAILED, "no answer within 0.01 s")

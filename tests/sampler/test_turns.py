@@ -10,7 +10,7 @@ from sysmond.base.model import Absence, Cause, Lane, Sensitivity, Table
 from sysmond.plan.plan import PlannedProbe
 from sysmond.probe import Host, Probe, Row, counter
 from sysmond.sampler.source import Reading, Source
-from sysmond.sampler.turns import InThread, Turns
+from sysmond.sampler.turns import InThread, ReadingTurns
 from tests.support.waiting import HANG_S, wait_until
 
 LATE_S = 0.05
@@ -20,7 +20,7 @@ class Scene:
     """Sources that note who read them."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns = ReadingTurns()
         self.readers: list[tuple[str, threading.Thread]] = []
         self.marked: list[str] = []
         self.released = threading.Event()

@@ -3,7 +3,11 @@
 
 Each module has ``NAMES``: by program, what its names mean here. Not on the declarations, which the real-time sampler
 holds in locked memory and every file repeats; docs/design/0008-tables-declare.md. A table of a plugin declares its own
-(``Answers.aliases``).
+(``Answers.aliases``). Called by ``base.paths`` and by what refuses a name that is not known, to suggest ours.
+
+``node_exporter``, ``opentelemetry`` and ``below`` have the names of one program each, ``sysstat`` of sar, iostat,
+mpstat and pidstat, ``procps`` of ps, top, free and vmstat, ``hardware`` of what prints sensors, disks, batteries and
+networks.
 
 A meaning is spelled ``PATH``, ``PATH + PATH`` (what it is the sum of) or ``PATH or PATH`` (one name for two things);
 ``about PATH`` is computed in another way there; ``PATH in UNIT`` is in another unit there. In a name, ``*`` stands for
@@ -19,7 +23,7 @@ MODULES = ("node_exporter", "opentelemetry", "sysstat", "procps", "below", "hard
 _NAMED = 4
 
 
-class Name(NamedTuple):
+class ForeignName(NamedTuple):
     """A name that a program has.
 
     ``paths``: ``table/metric[@instance]``. ``is_sum``: it is the sum of these, not one or the other. ``unit``: where it
@@ -39,7 +43,7 @@ class Name(NamedTuple):
         return (" + ".join(self.paths),) if self.is_sum else self.paths
 
 
-def every() -> Iterator[Name]:
+def every() -> Iterator[ForeignName]:
     """Give all names, by program in the order of the modules, each in the order of its program."""
     for module in MODULES:
         names: Mapping[str, Mapping[str, str]] = import_module(f"{__name__}.{module}").NAMES
@@ -47,14 +51,14 @@ def every() -> Iterator[Name]:
             yield from (_read(program, name, meaning) for name, meaning in meanings.items())
 
 
-def _read(program: str, name: str, meaning: str) -> Name:
+def _read(program: str, name: str, meaning: str) -> ForeignName:
     spelled, _, unit = meaning.partition(" in ")
     paths = spelled.removeprefix("about ")
     is_sum = " + " in paths
-    return Name(program, name, tuple(paths.split(" + " if is_sum else " or ")), is_sum, unit, paths != spelled)
+    return ForeignName(program, name, tuple(paths.split(" + " if is_sum else " or ")), is_sum, unit, paths != spelled)
 
 
-def of(word: str) -> list[Name]:
+def of(word: str) -> list[ForeignName]:
     """Give the names that somebody may mean by a word: of the same spelling if there are any, else in any case.
 
     A name without its labels means each that has them.
@@ -66,7 +70,7 @@ def of(word: str) -> list[Name]:
     ]
 
 
-def _meant(name: Name, word: str, spelled: str) -> tuple[str, ...]:
+def _meant(name: ForeignName, word: str, spelled: str) -> tuple[str, ...]:
     """The paths, if a word is a name that is spelled so; with what stands in the word for the star of the name."""
     word, spelled = word.replace('"', ""), spelled.replace('"', "")
     if word in {spelled, spelled.partition("{")[0]}:

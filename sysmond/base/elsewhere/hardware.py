@@ -58,6 +58,7 @@ _IW = {
     "channel": "wifi/channel",
     "type": "wifi/type",
     "Connected to": "wifi_bssid/bssid",
+    "SSID": "wifi_ssid/ssid",
     "noise": "wifi_channel/noise",
     "channel active time": "wifi_channel/active_time in ms",
     "channel busy time": "wifi_channel/busy_time in ms",

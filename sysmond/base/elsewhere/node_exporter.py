@@ -282,6 +282,8 @@ _NETWORK = {
     "node_wifi_station_beacon_loss_total": "wifi/beacon_losses",
 }
 _HARDWARE = {
+    "node_edac_correctable_errors_total": "edac/corrected",
+    "node_edac_uncorrectable_errors_total": "edac/uncorrected",
     "node_hwmon_temp_celsius": "temperature/value",
     "node_hwmon_temp_max_celsius": "temperature/max",
     "node_hwmon_temp_crit_celsius": "temperature/crit",
