@@ -157,7 +157,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         if options.list and getattr(options, name):
             raise UsageError(f"--{name} means nothing with --list")
     for name in ("sample", "stat", "raw", "explain", "group_by", "percentile"):
-        if options.summary and getattr(options, name) not in {None, False}:
+        if options.summary and tasks.is_given(getattr(options, name)):
             raise UsageError(f"--summary and --{name.replace('_', '-')}: expected only one of them")
     if options.raw and (options.sample or options.stat):
         raise UsageError("--raw gives every tick as stored: no --sample and no --stat with it")

@@ -97,7 +97,7 @@ def concerns(options: argparse.Namespace) -> bool:
     :raises UsageError: where it is half so.
     """
     long_tables = _tables(options)
-    asking = next((name for name in (*_ROWS, *_OF_PROCESSES) if getattr(options, name) not in {None, False}), "")
+    asking = next((name for name in (*_ROWS, *_OF_PROCESSES) if is_given(getattr(options, name))), "")
     if options.sql is None and not long_tables and not asking:
         return False
     if options.sql is not None:
@@ -112,6 +112,11 @@ def concerns(options: argparse.Namespace) -> bool:
         raise UsageError(f"{_spelled(asking)} with {given}: rows are of a table; {_instead(options)}")
     _check_together(options)
     return True
+
+
+def is_given(value: object) -> bool:
+    """Whether an option was given; 0 and the empty text were."""
+    return value is not None and value is not False
 
 
 def _instead(options: argparse.Namespace) -> str:
@@ -149,13 +154,13 @@ def _check_together(options: argparse.Namespace) -> None:
 
     :raises UsageError: naming them.
     """
-    modes = [name for name in ("list", "tree", "pid", "sql") if getattr(options, name) not in {None, False}]
+    modes = [name for name in ("list", "tree", "pid", "sql") if is_given(getattr(options, name))]
     if len(modes) > 1:
         raise UsageError(f"--{' and --'.join(modes)}: expected only one of them")
     for name in modes:
         why, others = _SENSELESS[name]
         for other in others:
-            if getattr(options, other) not in {None, False}:
+            if is_given(getattr(options, other)):
                 raise UsageError(f"{_spelled(other)} means nothing with --{name}{'; ' + why if why else ''}")
     if modes and modes[0] in {"tree", "pid"} and options.paths != ["process"]:
         raise UsageError(f"--{modes[0]} {options.paths[0]}: expected 'process'")

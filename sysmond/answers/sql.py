@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What a connection may do: no network, no extension, and no file but in a folder of its own. What does not fit into its
 # memory waits there, where nobody else may look, and goes with the answer.
+# What means the moment of a query has a zone in DuckDB and cannot be compared with ``time``, which is UTC without one.
+_NOW = ("now", "current_timestamp", "get_current_timestamp", "transaction_timestamp")
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
     "memory_limit": "128MB",
@@ -77,8 +79,10 @@ def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request:
         tempfile.TemporaryDirectory(prefix="sysmond-sql-") as folder,
         duckdb.connect(":memory:", config={**_SETTINGS, "temp_directory": folder}) as opened,
     ):
-        for setting in ("timezone = 'UTC'", "lock_configuration = true"):
-            opened.execute(f"set {setting}").fetchall()
+        moment = datetime.now(UTC).replace(tzinfo=None).isoformat(" ")
+        macros = (f"create macro {name}() as timestamp '{moment}'" for name in _NOW)
+        for statement in ("set timezone = 'UTC'", *macros, "set lock_configuration = true"):
+            opened.execute(statement).fetchall()
         source = _Source(opened, folders, classes, request, _named(opened, query))
         source.fill(query)
         names, rows = _run(opened, query, source.tables)

@@ -119,6 +119,7 @@ def test_events_are_a_relation(machine: Machine) -> None:
         ("time >= '2023-11-15 00:01:00' and time < '2023-11-15 00:02:00'", True),
         ("'2023-11-15 00:01:00' <= time and queue > 5", True),
         ("time between timestamp '2023-11-15' and timestamp '2023-11-15' + interval 1 minute", True),
+        ("time < now() - interval 1 hour and time < current_timestamp", True),
         ("queue > 5 or time > '2030-01-01'", False),
         ("not time > '2023-11-15 00:01:00'", False),
         ("time > (select max(time) - interval 1 minute from load)", False),

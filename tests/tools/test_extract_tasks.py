@@ -334,6 +334,8 @@ def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) ->
         (["process", "--tree", "--from=-1h"], "--from means nothing with --tree; --at says when"),
         (["process", "--pid=1", "--group-by=comm"], "--group-by means nothing with --pid; its rows are one a step"),
         (["process", "--list", "--top=3"], "--top means nothing with --list"),
+        (["--list", "--top=0"], "--top with no PATH: rows are of a table; expected one table as PATH"),
+        (["disk", "--top=0"], "--top 0: expected 1 or more"),
         (["--list", "--sql=select 1"], "--list and --sql: expected only one of them"),
         (["exits", "--tree"], "--tree exits: expected 'process'"),
         (["process", "--sql=select 1"], "--sql and process: the query names its tables"),
