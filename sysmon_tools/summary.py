@@ -49,9 +49,11 @@ def turned(result: Result) -> Result:
     row, which = known // max(1, len(names)), known % max(1, len(names))
     units = [next(iter(of_name.values())).unit for of_name in named.values()]
     columns = [column.at(row) for column in identity]
+    # Beside processes stands what systemd calls a unit.
+    unit = "measured_in" if any(column.path == "unit" for column in identity) else "unit"
     columns += [
         Column(label, "", Semantics.STATE, "last", texts=tuple(texts[at] for at in which.tolist()))
-        for label, texts in (("column" if result.table else "series", names), ("unit", units))
+        for label, texts in (("column" if result.table else "series", names), (unit, units))
     ]
     decimals = max((_decimals(column) for of_name in named.values() for column in of_name.values()), default=0)
     columns += [

@@ -90,6 +90,9 @@ def asked(request: Request, offer: Offer) -> Question:
     if request.stat is not None:
         chosen = [each for spec in chosen for each in _with_statistics(offer, spec, _words(request.stat))]
     if request.summary:
+        if not labels:  # What is shown by default may be one statistic, or two of the same: a summary has its own.
+            plain = (spec if spec.semantics is Semantics.STATE else offer.specs.get(spec.name, spec) for spec in chosen)
+            chosen = list({spec.label: spec for spec in plain}.values())
         chosen = [
             each
             for spec in chosen

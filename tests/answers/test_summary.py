@@ -126,6 +126,18 @@ def test_a_line_has_a_row_and_a_column(machine: Machine, capfd: pytest.CaptureFi
     ]  # fmt: skip
 
 
+def test_what_is_shown_by_default_is_summed_up_once_and_beside_the_units_of_systemd(
+    machine: Machine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(machine, capfd, "process", "--summary", "--top=1", "--format=csv")
+    header, *lines = [line.split(",") for line in out.splitlines() if not line.startswith("#")]
+    assert header[-7:] == ["unit", "column", "measured_in", "mean", "min", "max", "p95"]
+    columns = [line[-6] for line in lines]
+    assert len(columns) == len(set(columns))
+    assert {"cpu", "rss_anon"} <= set(columns)
+    assert not any(":" in column for column in columns)
+
+
 def test_what_is_saved_is_asked_again(machine: Machine, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(machine, capfd, "disk/queue", "--summary", f"--output-file={tmp_path}/saved.h5")[0] == 0
     assert extract.main([f"--state-dir={tmp_path}/saved.h5", "--format=json"]) == 0
