@@ -245,6 +245,7 @@ def test_heat_and_batteries_are_shown_where_they_are(runtime: Path, machine: Mac
             "status": "Discharging",
             "energy": 30_000_000,
             "power": -15_000_000,
+            "discharging": 1,
             "scope": "System",
         }
         rows(3, BATTERY, tick, BAT0=used, BAT1={"capacity": 100, "status": "Full"}, mouse={"scope": "Device"})

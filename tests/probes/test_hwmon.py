@@ -55,7 +55,7 @@ def test_cores_are_read_only_where_that_is_asked_for(tmp_path: Path) -> None:
     sysfs.build(tmp_path, "laptop", "hwmon", "thermal")
     with opened() as files:
         read(tmp_path, "temperature")
-    (value,) = [os.path.basename(file) for file in files if "coretemp" in file and file.endswith("_input")]
+    (value,) = {os.path.basename(file) for file in files if "coretemp" in file and file.endswith("_input")}
     assert value == "temp1_input"
     found = dict(probes()["temperature"].read(Host(str(tmp_path)), cores=True))
     assert found["coretemp:Core 12"] == (55_000, A, 100_000, A, 100_000, A, A)

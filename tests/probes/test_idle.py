@@ -2,6 +2,7 @@
 """The table ``idle``: what logind tells on a real bus, and without it when the last event came."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ def now_us() -> int:
 
 
 @contextmanager
-def a_logind(monkeypatch: pytest.MonkeyPatch, *properties: str) -> Iterator[None]:
+def a_logind(monkeypatch: pytest.MonkeyPatch, *properties: str) -> Iterator["subprocess.Popen[str]"]:
     """A bus with a logind on it that tells these properties."""
     with a_bus() as bus:
         monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", bus.address)
@@ -39,7 +40,7 @@ def a_logind(monkeypatch: pytest.MonkeyPatch, *properties: str) -> Iterator[None
             assert process.stdout is not None
             assert process.stdin is not None
             assert process.stdout.readline() == "there\n"
-            yield
+            yield process
             process.stdin.close()
 
 
@@ -99,9 +100,14 @@ def test_a_bus_without_logind_and_no_bus_at_all_are_failures(root: Path, monkeyp
 
 
 def test_a_logind_that_does_not_answer_is_not_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logind, "TIMEOUT_US", 1)
-    with a_logind(monkeypatch, "IdleHint b 0", "IdleSinceHintMonotonic t 0"), pytest.raises(OSError, match="logind: "):
-        read(root)
+    monkeypatch.setattr(logind, "TIMEOUT_US", 100_000)
+    with a_logind(monkeypatch, "IdleHint b 0", "IdleSinceHintMonotonic t 0") as process:
+        process.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(OSError, match="logind: "):
+                read(root)
+        finally:
+            process.send_signal(signal.SIGCONT)
 
 
 def test_a_machine_without_the_library_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,6 +245,7 @@ def test_an_interface_of_a_usb_device_sleeps_only_with_the_device(tmp_path: Path
     mouse = f"/sys/devices/{hub}/{interface}/input/input7"
     assert not host.is_asleep(mouse)
     device(tmp_path, f"{hub}/1-4.2", power__runtime_status="suspended")
+    host.sleep_states.new_tick()
     assert host.is_asleep(mouse)
 
 
