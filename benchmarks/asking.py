@@ -41,7 +41,7 @@ def write(folders: Folders, name: str, instances: int, interval_s: int, span: tu
     """Write one file of a table over some seconds of UTC; give its bytes."""
     import numpy as np  # noqa: PLC0415  for the child
 
-    from sysmond.store import dense_file  # noqa: PLC0415  as above
+    from sysmond.store.files import dense_file  # noqa: PLC0415  as above
     from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand  # noqa: PLC0415  as above
 
     made = table(name)

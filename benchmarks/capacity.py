@@ -106,7 +106,7 @@ def _begin_ns(days_ago: int) -> int:
 def write_days(folder: str, data: str | None, series: int, days: int, ticks: int) -> Figures:
     """Encode and roll up day after day; give what a sample costs."""
     from sysmond.rollup import series as rolling  # noqa: PLC0415  as above
-    from sysmond.store import dense_file  # noqa: PLC0415  as above
+    from sysmond.store.files import dense_file  # noqa: PLC0415  as above
     from sysmond.store.of_ring import plan_of  # noqa: PLC0415  as above
 
     size = 0
@@ -123,7 +123,7 @@ def write_days(folder: str, data: str | None, series: int, days: int, ticks: int
 def merge_days(folder: str, days: int) -> Figures:
     """Merge the days of each tier, as many as make a file of a few megabytes; give what a point costs."""
     from sysmond.rollup import series as rolling  # noqa: PLC0415  as above
-    from sysmond.store.dense_file import Segment  # noqa: PLC0415  as above
+    from sysmond.store.files.dense_file import Segment  # noqa: PLC0415  as above
 
     figures: Figures = {}
     for tier, most in zip(TIERS, (2, 7, days), strict=True):
@@ -173,7 +173,7 @@ def repeat(folder: str, folders: Folders, days: int, total_days: int) -> Figures
     from sysmond.rollup import series as rolling  # noqa: PLC0415  as above
     from sysmond.store import archive  # noqa: PLC0415  as above
     from sysmond.store.archive import Name  # noqa: PLC0415  as above
-    from sysmond.store.dense_file import Segment  # noqa: PLC0415  as above
+    from sysmond.store.files.dense_file import Segment  # noqa: PLC0415  as above
 
     create_classes(folders.state, *TIERS)
     target = archive.disk_folder(folders, Sensitivity.PUBLIC, TIERS[-1])
@@ -197,7 +197,7 @@ def repeat(folder: str, folders: Folders, days: int, total_days: int) -> Figures
 def roll_up_job(path: str) -> Figures:
     """Roll a day file up into all tiers, as the archiver's job does; give processor time and peak memory."""
     from sysmond.rollup import series as rolling  # noqa: PLC0415  as above
-    from sysmond.store.dense_file import Segment  # noqa: PLC0415  as above
+    from sysmond.store.files.dense_file import Segment  # noqa: PLC0415  as above
     from sysmond.store.of_ring import plan_of  # noqa: PLC0415  as above
 
     begin_ns = time.process_time_ns()
@@ -211,7 +211,7 @@ def roll_up_job(path: str) -> Figures:
 
 def write_day(path: str, data: str | None, series: int, ticks: int) -> int:
     """Write one day file of rows."""
-    from sysmond.store import dense_file  # noqa: PLC0415  as above
+    from sysmond.store.files import dense_file  # noqa: PLC0415  as above
 
     image = dense_file.encode(recording(data, series, 0, ticks)._replace(covers=[]), "benchmark")
     with open(path, "wb") as file:

@@ -186,7 +186,7 @@ def bytes_kept(seconds: int) -> dict[str, int]:
 def _file_bytes(ring: str) -> int:
     """How large the rows of a ring are in a file, without what every file says once."""
     from sysmond.ring.snapshot import snapshot  # noqa: PLC0415  numpy must not be in the children forked before
-    from sysmond.store import dense_file  # noqa: PLC0415
+    from sysmond.store.files import dense_file  # noqa: PLC0415
     from sysmond.store.of_ring import of_snapshot  # noqa: PLC0415
 
     recording = of_snapshot(snapshot(ring))

@@ -29,8 +29,8 @@ def written(folder: str) -> int:
     """Write the segments; give their size."""
     from benchmarks import synthetic  # noqa: PLC0415  numpy must not be in the children forked before
     from sysmond.base import clock  # noqa: PLC0415
-    from sysmond.store import dense_file  # noqa: PLC0415
     from sysmond.store.archive import Name  # noqa: PLC0415
+    from sysmond.store.files import dense_file  # noqa: PLC0415
 
     size = 0
     midnight = clock.Relation(0, time.time_ns() // DAY_NS * DAY_NS, 0)  # Only pieces of one day are merged.

@@ -49,7 +49,7 @@ def _publish(
     folders: Folders, sequence: int, series: int, ticks: int, first_tick_s: int, relation: clock.Relation
 ) -> int:
     from benchmarks import synthetic  # noqa: PLC0415  numpy is for the children
-    from sysmond.store import dense_file  # noqa: PLC0415  as above
+    from sysmond.store.files import dense_file  # noqa: PLC0415  as above
 
     made = synthetic.recording(series, ticks, first_tick_s=first_tick_s, now=relation)
     name = archive.Name(clock.boot_id(), sequence, sequence)

@@ -29,7 +29,7 @@ LIMIT_S = 300
 def sizes() -> Figures:
     """Bytes that an hour takes, on a quiet machine and on a busy one."""
     from benchmarks import tasks_synthetic  # noqa: PLC0415  numpy must not be in the children forked before
-    from sysmond.store import sparse_file  # noqa: PLC0415
+    from sysmond.store.files import sparse_file  # noqa: PLC0415
 
     figures: Figures = {}
     for name, load in (("quiet", tasks_synthetic.QUIET), ("busy", tasks_synthetic.BUSY)):
@@ -70,7 +70,8 @@ def sealed(folders: Folders) -> Figures:
     """Seal it."""
     from sysmond.archiver import seal_job as seal  # noqa: PLC0415
     from sysmond.base.model import Sensitivity  # noqa: PLC0415
-    from sysmond.store import archive, sparse_file  # noqa: PLC0415  as above
+    from sysmond.store import archive  # noqa: PLC0415  as above
+    from sysmond.store.files import sparse_file  # noqa: PLC0415  as above
 
     begin_ns = time.process_time_ns()
     seal.seal(folders)
@@ -89,8 +90,8 @@ def sealed(folders: Folders) -> Figures:
 def pieces(folder: str) -> int:
     """Write files of a busy machine, as many as become one; give how many."""
     from benchmarks import tasks_synthetic  # noqa: PLC0415  as above
-    from sysmond.store import sparse_file  # noqa: PLC0415
     from sysmond.store.archive import Name  # noqa: PLC0415
+    from sysmond.store.files import sparse_file  # noqa: PLC0415
 
     size = number = 0
     while size < MERGED_BYTES:
@@ -106,7 +107,8 @@ def merged(folder: str) -> Figures:
     """Merge them."""
     from sysmond.archiver import merge_job  # noqa: PLC0415
     from sysmond.archiver.coding import SPARSE  # noqa: PLC0415
-    from sysmond.store import archive, sparse_file  # noqa: PLC0415  as above
+    from sysmond.store import archive  # noqa: PLC0415  as above
+    from sysmond.store.files import sparse_file  # noqa: PLC0415  as above
 
     begin_ns = time.process_time_ns()
     name = merge_job.merge_files(SPARSE, folder, archive.names(folder), 0o644)

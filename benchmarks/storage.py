@@ -22,7 +22,7 @@ from benchmarks.measure import Figures
 from sysmond.base import clock, significant
 from sysmond.base.model import NAME_LENGTH_MAX, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Int64Array
-from sysmond.store import dense_file
+from sysmond.store.files import dense_file
 from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 
 REPEATS = 5

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Sensitivity
-from sysmond.store.sparse_of_ring import record_type
-from sysmond.store.stretch import About, MemoryStretch, Readings
+from sysmond.store.stretches.sparse_of_ring import record_type
+from sysmond.store.stretches.stretch import About, MemoryStretch, Readings
 from sysmond.tasks.tables import PROCESS
 
 Array = npt.NDArray[Any]

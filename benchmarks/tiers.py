@@ -31,8 +31,8 @@ def recorded(folder: str, kind: str, hours: int) -> int:
     """Write the files of rows; give how many bytes those are."""
     from benchmarks import tasks_synthetic  # noqa: PLC0415  numpy must not be in the children forked before
     from sysmond.base.clock import Relation  # noqa: PLC0415
-    from sysmond.store import sparse_file  # noqa: PLC0415
     from sysmond.store.archive import Name  # noqa: PLC0415
+    from sysmond.store.files import sparse_file  # noqa: PLC0415
 
     load = {"quiet": tasks_synthetic.QUIET, "busy": tasks_synthetic.BUSY}[kind]
     relation = Relation(0, 1_700_000_000_000_000_000, 0)

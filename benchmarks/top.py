@@ -27,7 +27,8 @@ def write(folders: Folders, processes: int, hours: int, begin_s: int) -> int:
     from sysmond.base import clock  # noqa: PLC0415  as above
     from sysmond.base.model import Sensitivity  # noqa: PLC0415  as above
     from sysmond.machine.folders import FILE_MODES  # noqa: PLC0415  as above
-    from sysmond.store import archive, sparse_file  # noqa: PLC0415  as above
+    from sysmond.store import archive  # noqa: PLC0415  as above
+    from sysmond.store.files import sparse_file  # noqa: PLC0415  as above
 
     folder = archive.disk_folder(folders, Sensitivity.PUBLIC, table="process")
     os.makedirs(folder, exist_ok=True)

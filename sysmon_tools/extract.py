@@ -364,7 +364,7 @@ def _write(archive: Queryable, result: "Result", options: argparse.Namespace, ch
         )
         return
     if chosen == "hdf5":
-        from sysmond.store import saved  # noqa: PLC0415  as above
+        from sysmond.store.files import saved  # noqa: PLC0415  as above
 
         put_in_place(options.output_file, lambda path: saved.write(result, path), is_restricted=_is_restricted(result))
         return

@@ -2,7 +2,7 @@
 """Writes a result in the formats people ask for, a bounded block of bytes at a time.
 
 Every writer is a function from a result and a style to pieces of text. HDF5, which needs a file, is written by
-``sysmond.store.saved``.
+``sysmond.store.files.saved``.
 """
 
 import json

@@ -10,7 +10,7 @@ import numpy as np
 
 from sysmon_tools.formats import WRITERS, without_time
 from sysmon_tools.style import Style
-from sysmond.answers.summary import STATISTICS
+from sysmond.answers.rows.summary import STATISTICS
 from sysmond.base.model import Semantics
 from sysmond.base.result import Column, Result
 

@@ -388,7 +388,7 @@ def _write(answer: "Result", options: argparse.Namespace, chosen: str, style: "S
         send(told, options.output_file, is_restricted=is_restricted)
         return
     if chosen == "hdf5":
-        from sysmond.store import saved  # noqa: PLC0415  as above
+        from sysmond.store.files import saved  # noqa: PLC0415  as above
 
         put_in_place(options.output_file, lambda path: saved.write(answer, path), is_restricted=is_restricted)
         return
@@ -425,7 +425,7 @@ def _list(archive: "Archive", options: argparse.Namespace, chosen: str) -> list[
 def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> tuple[list[str], list[str]]:
     """What a query finds; gives the warnings and the notes."""
     from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
-    from sysmond.answers.sql import SqlTime  # noqa: PLC0415  as above
+    from sysmond.answers.sql.run import SqlTime  # noqa: PLC0415  as above
 
     answer = archive.sql(options.sql, start=options.start, end=options.end, boot=options.boot)
 

@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond.answers import dropping, times, wide
-from sysmond.answers import summary as summaries
+from sysmond.answers.rows import summary as summaries
 from sysmond.base import paths, statistic, timespec
 from sysmond.base.model import EVENTS, Metric, Sensitivity, series_path
 from sysmond.base.result import Boot, Entry, Event, LongEntry, Result
@@ -24,13 +24,13 @@ from sysmond.machine.folders import Folders
 from sysmond.store import archive
 from sysmond.store.holdings import Holdings
 from sysmond.store.of_ring import SeriesKey
+from sysmond.store.stretches.undeclared import BUILT_IN
 from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Track
-from sysmond.store.undeclared import BUILT_IN
 
 if TYPE_CHECKING:
-    from sysmond.answers.question import Request
-    from sysmond.answers.sql import SqlAnswer
+    from sysmond.answers.rows.question import Request
+    from sysmond.answers.sql.run import SqlAnswer
 
 
 def open(  # noqa: A001  the name that readers expect: history.open()
@@ -297,7 +297,7 @@ class Archive:
         :raises UsageError: for a wrong column, condition, time or step. :raises NotPermittedError: where the table
             may not be read. :raises Error: where nothing of it is recorded.
         """
-        from sysmond.answers.question import Request  # noqa: PLC0415  as above
+        from sysmond.answers.rows.question import Request  # noqa: PLC0415  as above
 
         request = Request(
             table,
@@ -339,15 +339,15 @@ class Archive:
     def sql(
         self, query: str, *, start: str | int | None = None, end: str | int | None = None, boot: str | int | None = None
     ) -> "SqlAnswer":
-        """What DuckDB finds in the long tables that a query names, over [start, end); see ``sysmond.answers.sql``.
+        """What DuckDB finds in the long tables that a query names, over [start, end); see ``sysmond.answers.sql.run``.
 
         :raises UsageError: for a wrong query or time. :raises Error: where DuckDB is not installed, or nothing is
             recorded.
         """
-        from sysmond.answers import sql  # noqa: PLC0415  as above
-        from sysmond.answers.question import Request  # noqa: PLC0415  as above
+        from sysmond.answers.rows.question import Request  # noqa: PLC0415  as above
+        from sysmond.answers.sql import run  # noqa: PLC0415  as above
 
-        return sql.ask(self._folders, self._classes, query, Request("", start, end, boot=boot))
+        return run.ask(self._folders, self._classes, query, Request("", start, end, boot=boot))
 
 
 class SavedAnswer(Archive):
@@ -472,7 +472,7 @@ def _extend(ranges: dict[SeriesKey, tuple[int, int, int]], track: Track, line: T
 
 
 def _derived_keys(line: Timeline, keys: Iterable[SeriesKey]) -> list[SeriesKey]:
-    from sysmond.answers import derived  # noqa: PLC0415  few ask for them
+    from sysmond.answers.series import derived  # noqa: PLC0415  few ask for them
 
     return derived.named(line, keys)
 
@@ -483,7 +483,7 @@ def _derived(
     """Of derived series what they are, and their range: that of all their metrics."""
     if not keys:
         return {}
-    from sysmond.answers import derived  # noqa: PLC0415  as above
+    from sysmond.answers.series import derived  # noqa: PLC0415  as above
 
     made = {}
     for key, series in derived.find(line, keys).items():

@@ -5,18 +5,15 @@ Comes in: paths or tables, a time range, an interval, conditions, groups. Goes o
 their causes, marks and events. Whatever a caller may not read is left out and said. Called by ``history``, the public
 door, which ``sysmon-extract`` and the bus stand on.
 
-Series: ``times`` reads the range; ``wide`` answers for wide tables by ``series``, which reads values by ``reading``
-and makes rates by ``rates``; ``long_series`` answers for long ones, ``derived`` by ``formulas``, ``saved_answer`` from
-a file.
-Rows: ``question`` is what all are asked by, ``batch`` what they come in. ``wide_rows`` lays series beside each other;
-``records`` answers for long tables, with ``columns`` for what can be asked of one, ``rows`` for rows of records,
-``from_tiers`` for rows of buckets, ``joins``, ``beside`` and ``other_tables`` for what other tables have;
-``event_rows`` for events. ``grouping`` sums rows and chooses the first, ``dropping`` leaves out, ``summary`` is of a
-whole range.
-``sql`` gives every table to DuckDB (``sql_query``, ``sql_wide``, ``sql_long``).
+Series: ``times`` reads the range; ``wide`` answers for wide tables by what is in ``series``, ``long_series`` for long
+ones, ``saved_answer`` from a file.
+Rows: ``wide_rows`` lays series beside each other and ``records`` answers for long tables, both by what is in ``rows``;
+``other_tables`` is what other tables have beside them, ``event_rows`` are events. ``dropping`` leaves out,
+``explain_rows`` says of rows how they came about (of series, ``series.explain``).
+``sql`` gives every table to DuckDB.
 
-Which resolution answers ``which_tier`` says of series, ``from_tiers`` of rows (``store.holdings``: which files).
-Why something is missing: ``gaps``, for long tables ``record_gaps``. How a number came about: ``explain``, of rows
-``explain_rows``. A percentile is computed in ``rates`` for series; for rows in ``rollup.spread`` over the readings of a
-step, and in ``grouping`` over the steps of a range.
+Which resolution answers ``series.which_tier`` says of series, ``rows.from_tiers`` of rows (``store.holdings``: which
+files). Why something is missing: ``series.gaps``, for long tables ``rows.record_gaps``. A percentile is computed in
+``series.rates`` for series; for rows in ``rollup.spread`` over the readings of a step, and in ``rows.grouping`` over
+the steps of a range.
 """

@@ -14,7 +14,7 @@ from sysmond.errors import UsageError
 from sysmond.store.of_ring import SeriesKey
 
 if TYPE_CHECKING:
-    from sysmond.answers.batch import Question
+    from sysmond.answers.rows.batch import Question
 
 _T = TypeVar("_T")
 

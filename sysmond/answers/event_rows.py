@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
-from sysmond.answers import dropping, grouping
-from sysmond.answers.batch import Cells, NumberColumn, RowBatch, meeting
-from sysmond.answers.columns import COUNT, LAST, Of, Offer, Spec, Specs
-from sysmond.answers.question import Request, asked, column, finished, times_of
-from sysmond.answers.rows import axis
+from sysmond.answers import dropping
+from sysmond.answers.rows import grouping
+from sysmond.answers.rows.batch import Cells, NumberColumn, RowBatch, meeting
+from sysmond.answers.rows.columns import COUNT, LAST, Of, Offer, Spec, Specs
+from sysmond.answers.rows.from_records import axis
+from sysmond.answers.rows.question import Request, asked, column, finished, times_of
 from sysmond.base.model import EVENTS, Answers, Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, Event, Float64Array, Int64Array, LongEntry, Result
 from sysmond.base.timespec import FOREVER_NS

@@ -3,16 +3,16 @@
 
 from collections.abc import Iterable, Sequence
 
-from sysmond.answers.batch import Question
-from sysmond.answers.columns import LAST, MAX, MEAN, MIN, SUM, Of, Spec
-from sysmond.answers.explain import RULE, causes, joined
+from sysmond.answers.rows.batch import Question
+from sysmond.answers.rows.columns import LAST, MAX, MEAN, MIN, SUM, Of, Spec
+from sysmond.answers.series.explain import RULE, causes, joined
 from sysmond.base.model import END, Cause, Semantics, Table
 from sysmond.base.result import TIME_UNIT, Answered, Explanation, Gap
 from sysmond.base.statistic import percent_of
 from sysmond.base.timespec import format_step
 from sysmond.rollup.portion import parts_of
-from sysmond.store.stretch import lasts
-from sysmond.store.undeclared import answers_of
+from sysmond.store.stretches.stretch import lasts
+from sysmond.store.stretches.undeclared import answers_of
 
 OLD_RULE = "in them a counter that fell has not grown"
 _ABOUT = "what the row is about"

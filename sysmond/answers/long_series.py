@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sysmond.answers import records
-from sysmond.answers.batch import VALUES_MAX
-from sysmond.answers.columns import LAST, Of, Offer, with_known
 from sysmond.answers.dropping import left_of_series
-from sysmond.answers.explain import causes, concerns
-from sysmond.answers.question import Request
+from sysmond.answers.rows.batch import VALUES_MAX
+from sysmond.answers.rows.columns import LAST, Of, Offer, with_known
+from sysmond.answers.rows.question import Request
+from sysmond.answers.series.explain import causes, concerns
 from sysmond.answers.wide import SeriesQuestion
 from sysmond.base import paths
 from sysmond.base.clock import SECOND_NS
@@ -30,9 +30,9 @@ from sysmond.errors import UsageError, nearest
 from sysmond.machine.folders import Folders
 from sysmond.store import events
 from sysmond.store.census import Census
+from sysmond.store.coding.statistics import distinct
 from sysmond.store.of_ring import SeriesKey
-from sysmond.store.statistics import distinct
-from sysmond.store.stretch import key_of, lasts
+from sysmond.store.stretches.stretch import key_of, lasts
 
 # So many series an answer may have; each of a process is one.
 SERIES_MAX = 1000

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sysmond.answers.columns import MEAN, FormulaColumn
-from sysmond.answers.derived import Computing
-from sysmond.answers.series import Query
+from sysmond.answers.rows.columns import MEAN, FormulaColumn
+from sysmond.answers.series.derived import Computing
+from sysmond.answers.series.query import Query
 from sysmond.base.result import Int64Array
 from sysmond.store.of_ring import SeriesKey
 from sysmond.store.timeline import Timeline

@@ -6,14 +6,23 @@ from itertools import chain
 
 import numpy as np
 
-from sysmond.answers import columns as offered
-from sysmond.answers import dropping, from_tiers, grouping, record_gaps, summary
-from sysmond.answers.batch import Question, RowBatch, Rows, meeting
-from sysmond.answers.columns import Of, Offer, Spec
-from sysmond.answers.gaps import only_buckets, open_start_ns, outside, recorded_elsewhere
-from sysmond.answers.joins import Joins, Texts, needed
-from sysmond.answers.question import Request, asked, asked_of, column, finished, times_of
-from sysmond.answers.rows import JoinedRows, LastingBatch, UtcBuckets, axis, batches, covered_by_rows, lasting
+from sysmond.answers import dropping
+from sysmond.answers.rows import columns as offered
+from sysmond.answers.rows import from_tiers, grouping, record_gaps, summary
+from sysmond.answers.rows.batch import Question, RowBatch, Rows, meeting
+from sysmond.answers.rows.columns import Of, Offer, Spec
+from sysmond.answers.rows.from_records import (
+    JoinedRows,
+    LastingBatch,
+    UtcBuckets,
+    axis,
+    batches,
+    covered_by_rows,
+    lasting,
+)
+from sysmond.answers.rows.joins import Joins, Texts, needed
+from sysmond.answers.rows.question import Request, asked, asked_of, column, finished, times_of
+from sysmond.answers.series.gaps import only_buckets, open_start_ns, outside, recorded_elsewhere
 from sysmond.base import paths
 from sysmond.base.declared_answers import within
 from sysmond.base.formula import SAME, Operand
@@ -26,9 +35,9 @@ from sysmond.rollup.ended import ended_of
 from sysmond.rollup.top import is_dictionary
 from sysmond.store import events
 from sysmond.store.census import LATE_NS, Census, Line
-from sysmond.store.stretch import Stretch, key_of, lasts
+from sysmond.store.stretches.stretch import Stretch, key_of, lasts
+from sysmond.store.stretches.undeclared import BUILT_IN, BY_COLUMNS, answers_of, declared, with_children
 from sysmond.store.tiers import COARSE
-from sysmond.store.undeclared import BUILT_IN, BY_COLUMNS, answers_of, declared, with_children
 
 # Files may be merged or flushed while an answer is made of them: so often it is begun anew.
 ATTEMPTS_MAX = 5
@@ -248,7 +257,7 @@ class Answering:
                 operands.setdefault(name.table, {})[name] = None
         if not operands:
             return columns
-        from sysmond.answers import beside  # noqa: PLC0415  few ask for them
+        from sysmond.answers.rows import beside  # noqa: PLC0415  few ask for them
 
         key = {name: self.offer.specs[name] for name in key_of(self.table)}
         by_operand: dict[Operand, beside.Beside] = {}

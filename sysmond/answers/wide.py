@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple, TypeVar
 
-from sysmond.answers import gaps
 from sysmond.answers.dropping import Dropped, left_of_series
-from sysmond.answers.series import Query
+from sysmond.answers.series import gaps
+from sysmond.answers.series.query import Query
 from sysmond.answers.times import Times
 from sysmond.base import paths
 from sysmond.base.model import TIERS_NS, Cause, Sensitivity
@@ -113,7 +113,7 @@ def answer_from(line: Timeline, place: Folders, asked: SeriesQuestion) -> Result
         notes=tuple(notes),
     )
     if asked.explain:
-        from sysmond.answers.explain import explain  # noqa: PLC0415  few ask for it
+        from sysmond.answers.series.explain import explain  # noqa: PLC0415  few ask for it
 
         result = result._replace(explanations=explain(query, result))
     return result
@@ -136,7 +136,7 @@ def match(
         raise _nothing(line, place)
 
     def derived() -> Sequence[SeriesKey]:
-        from sysmond.answers import derived  # noqa: PLC0415  few ask for them
+        from sysmond.answers.series import derived  # noqa: PLC0415  few ask for them
 
         return derived.named(line, known)
 

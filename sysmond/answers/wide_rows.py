@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from sysmond.answers import dropping, grouping, wide
-from sysmond.answers.batch import Cells, NumberColumn, Question, RowBatch, meeting
-from sysmond.answers.columns import COUNT, LAST, MEAN, SUM, Of, Offer, Spec, Specs, with_derived
-from sysmond.answers.question import Request, asked, asked_of, column, finished, times_of
+from sysmond.answers import dropping, wide
+from sysmond.answers.rows import grouping
+from sysmond.answers.rows.batch import Cells, NumberColumn, Question, RowBatch, meeting
+from sysmond.answers.rows.columns import COUNT, LAST, MEAN, SUM, Of, Offer, Spec, Specs, with_derived
+from sysmond.answers.rows.question import Request, asked, asked_of, column, finished, times_of
 from sysmond.answers.times import Times
 from sysmond.base import paths
 from sysmond.base.model import ABSENT, Answers, Derived, Metric, Semantics, Sensitivity, Table, rate_unit

@@ -16,9 +16,10 @@ from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.machine.folders import FILE_MODES, Folders
 from sysmond.machine.memory import BoundError, working_on
 from sysmond.machine.note import TEMPORARY_SUFFIX, sync_folder
-from sysmond.store import archive, dense_file, pins, sparse, tiers
+from sysmond.store import archive, pins, sparse, tiers
 from sysmond.store.archive import SUFFIX
-from sysmond.store.dense_coding import CHUNK_SERIES
+from sysmond.store.coding.dense_coding import CHUNK_SERIES
+from sysmond.store.files import dense_file
 from sysmond.store.of_ring import Block, MemoryBlock, Recording
 
 DAMAGED_FOLDER = "damaged"

@@ -17,7 +17,7 @@ from sysmond.base.result import Int64Array
 from sysmond.errors import Error
 from sysmond.ring.frame import SUFFIX
 from sysmond.ring.snapshot import snapshot
-from sysmond.store.dense_file import Segment
+from sysmond.store.files.dense_file import Segment
 from sysmond.store.of_ring import Block, Recording, Strand, TierBlock, of_snapshot
 
 BLOCK_BYTES = 512

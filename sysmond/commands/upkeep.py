@@ -23,7 +23,7 @@ from sysmond.plan import retention
 from sysmond.plan.plan import ArchiverSettings
 from sysmond.plan.retention import TIERS_NS, Limit, StoredFile
 from sysmond.store import archive, tiers
-from sysmond.store.dense_file import Segment
+from sysmond.store.files.dense_file import Segment
 
 if TYPE_CHECKING:
     from sysmond.commands.fsck import Finding

@@ -10,8 +10,8 @@ import numpy as np
 
 from sysmond.base.model import ABSENT
 from sysmond.base.result import Array, Int64Array
-from sysmond.store.chain import Slab
-from sysmond.store.integers import filled, is_absent
+from sysmond.store.coding.integers import filled, is_absent
+from sysmond.store.stretches.chain import Slab
 
 # Beyond this a sum may not fit into 64 bits, and is not known.
 SUM_MAX = 2.0**62

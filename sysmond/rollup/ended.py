@@ -10,8 +10,8 @@ from sysmond.base.model import ABSENT, END
 from sysmond.base.result import BoolArray, Int64Array
 from sysmond.rollup.condition import Words
 from sysmond.store.census import Line
-from sysmond.store.chain import reported_before
-from sysmond.store.stretch import Stretch
+from sysmond.store.stretches.chain import reported_before
+from sysmond.store.stretches.stretch import Stretch
 
 
 class KeyEnds(NamedTuple):

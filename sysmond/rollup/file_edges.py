@@ -11,9 +11,9 @@ import numpy as np
 from sysmond.base.model import ABSENT
 from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.rollup.top import LENGTH, about_all, is_dictionary, last_rows
-from sysmond.store.chain import Chain, remembering
-from sysmond.store.integers import filled
-from sysmond.store.stretch import Dictionary, MemoryStretch, Readings, Stretch
+from sysmond.store.coding.integers import filled
+from sysmond.store.stretches.chain import Chain, remembering
+from sysmond.store.stretches.stretch import Dictionary, MemoryStretch, Readings, Stretch
 
 
 def begin_ns(stretch: Stretch) -> int:

@@ -25,10 +25,10 @@ from sysmond.rollup import spread
 from sysmond.rollup.condition import Words
 from sysmond.rollup.ended import KeyEnds
 from sysmond.rollup.portion import KnownFor, Portion, integrals, owned_edges, parts_of, summed
-from sysmond.store.ends import GRAIN_NS, ends_of
-from sysmond.store.increments import at_end, increments
-from sysmond.store.integers import filled
-from sysmond.store.stretch import Dictionary, StretchPart, numbered
+from sysmond.store.coding.integers import filled
+from sysmond.store.stretches.ends import GRAIN_NS, ends_of
+from sysmond.store.stretches.increments import at_end, increments
+from sysmond.store.stretches.stretch import Dictionary, StretchPart, numbered
 
 # So many times at which counters began anew are told apart.
 RESETS_MAX = 1000

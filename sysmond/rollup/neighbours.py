@@ -18,13 +18,14 @@ from sysmond.base.wall_clock import course_of
 from sysmond.errors import Error
 from sysmond.rollup import file_edges
 from sysmond.rollup.top import roll_up
-from sysmond.store import archive, sparse, sparse_file
+from sysmond.store import archive, sparse
 from sysmond.store.archive import Name
-from sysmond.store.chain import Chain, Ends
-from sysmond.store.sparse_file import FileStretch
-from sysmond.store.stretch import key_of
+from sysmond.store.files import sparse_file
+from sysmond.store.files.sparse_file import FileStretch
+from sysmond.store.stretches.chain import Chain, Ends
+from sysmond.store.stretches.stretch import key_of
+from sysmond.store.stretches.undeclared import answers_of
 from sysmond.store.tiers import BEFORE_FILES, Beside, Due, nothing_beside
-from sysmond.store.undeclared import answers_of
 
 # So much is rolled up at once: bounds memory, whatever was left undone.
 SEALS_AT_ONCE = 36

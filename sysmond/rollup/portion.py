@@ -10,8 +10,8 @@ import numpy.typing as npt
 from sysmond.base.model import ABSENT, Metric, Table
 from sysmond.base.result import BoolArray, Float64Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
-from sysmond.store.stretch import ALL, GAP_INTERVALS, StretchPart
-from sysmond.store.undeclared import answers_of
+from sysmond.store.stretches.stretch import ALL, GAP_INTERVALS, StretchPart
+from sysmond.store.stretches.undeclared import answers_of
 
 # The rows of so many keys are read one key after the other.
 FEW_KEYS = 64

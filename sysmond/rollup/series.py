@@ -19,9 +19,11 @@ from sysmond.base.result import Int64Array
 from sysmond.base.wall_clock import Course, course_of
 from sysmond.errors import Error
 from sysmond.plan.retention import TIERS_NS
-from sysmond.store import events, statistics, tiers
+from sysmond.store import events, tiers
 from sysmond.store.archive import Name
-from sysmond.store.dense_file import Segment, TierWriter, Writer
+from sysmond.store.coding import statistics
+from sysmond.store.coding.statistics import Buckets, Edges, Stat, stats_of
+from sysmond.store.files.dense_file import Segment, TierWriter, Writer
 from sysmond.store.of_ring import (
     BATCH_SERIES,
     BATCH_VALUES,
@@ -35,7 +37,6 @@ from sysmond.store.of_ring import (
     plan_of,
     strands,
 )
-from sysmond.store.statistics import Buckets, Edges, Stat, stats_of
 from sysmond.store.tiers import Beside, Due, nothing_beside
 
 # So many sealed files (a day and a half) are rolled up at once: bounds memory, whatever was left undone.

@@ -16,7 +16,7 @@ from sysmond.base.counters import floor_of
 from sysmond.base.model import ABSENT
 from sysmond.base.result import BoolArray, Float64Array, Int64Array
 from sysmond.rollup.portion import Portion
-from sysmond.store.stretch import GAP_INTERVALS
+from sysmond.store.stretches.stretch import GAP_INTERVALS
 
 PERCENT_MAX = 100
 ROUNDING = 1e-12

@@ -24,12 +24,12 @@ from sysmond.base.result import Array, BoolArray, Int64Array
 from sysmond.base.wall_clock import Course, course_of
 from sysmond.rollup.buckets import Pairs, peaks_of_sums, sums_of
 from sysmond.rollup.portion import parts_of, summed, totals_in
-from sysmond.store import statistics
-from sysmond.store.chain import Chain, Late, Slab, remembering
-from sysmond.store.increments import increments
-from sysmond.store.integers import filled, is_absent, narrowest, numbers_of
-from sysmond.store.stretch import READINGS, About, MemoryStretch, Readings, Stretch, key_of, lasts, numbered
-from sysmond.store.undeclared import answers_of
+from sysmond.store.coding import statistics
+from sysmond.store.coding.integers import filled, is_absent, narrowest, numbers_of
+from sysmond.store.stretches.chain import Chain, Late, Slab, remembering
+from sysmond.store.stretches.increments import increments
+from sysmond.store.stretches.stretch import READINGS, About, MemoryStretch, Readings, Stretch, key_of, lasts, numbered
+from sysmond.store.stretches.undeclared import answers_of
 
 # So many of a bucket are kept by themselves of each rank.
 FIRST = 20

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from sysmond.base.model import FINEST_TIER, TIERS_NS, Sensitivity
 from sysmond.base.result import Result
 from sysmond.errors import CorruptError, ForeignError
-from sysmond.store import dense_file, hdf5, saved, sparse_file
 from sysmond.store.archive import Name
-from sysmond.store.stretch import is_of_buckets
+from sysmond.store.files import dense_file, hdf5, saved, sparse_file
+from sysmond.store.stretches.stretch import is_of_buckets
 from sysmond.store.tiers import COARSE
 
 _EXPECTED = "expected a state folder, a segment from one, or an answer that was saved as HDF5"

@@ -18,13 +18,14 @@ from sysmond.errors import CorruptError, Error, UsageError
 from sysmond.machine.folders import Folders
 from sysmond.plan import catalogue
 from sysmond.ring.snapshot import Snapshot
-from sysmond.store import events, pins, sparse_file
+from sysmond.store import events, pins
 from sysmond.store.archive import Name
+from sysmond.store.files import sparse_file
+from sysmond.store.files.sparse_file import ReopenedStretch
 from sysmond.store.holdings import Damage, Files, Holdings, Place, Shelf, table_of, written_ns
 from sysmond.store.of_ring import Hole
-from sysmond.store.sparse_file import ReopenedStretch
-from sysmond.store.sparse_of_ring import LongRing, RingReading
-from sysmond.store.stretch import Stretch, StretchPart
+from sysmond.store.stretches.sparse_of_ring import LongRing, RingReading
+from sysmond.store.stretches.stretch import Stretch, StretchPart
 
 # Beyond every number that a file may have.
 SEQUENCES_END = 10**8

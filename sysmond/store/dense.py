@@ -15,9 +15,10 @@ from sysmond.base.timespec import DAY_NS
 from sysmond.base.wall_clock import course_of
 from sysmond.ring.progress import Sealed
 from sysmond.ring.snapshot import snapshot
-from sysmond.store import dense_file, invariants, of_ring, tiers
+from sysmond.store import of_ring, tiers
 from sysmond.store.archive import Candidate, Name
-from sysmond.store.dense_file import Segment
+from sysmond.store.files import dense_file, invariants
+from sysmond.store.files.dense_file import Segment
 from sysmond.store.of_ring import (
     BATCH_SERIES,
     Block,

@@ -22,9 +22,10 @@ from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import Error
 from sysmond.machine.folders import Folders
 from sysmond.ring.progress import Progress, ring_files
-from sysmond.store import dense_file, of_ring, ring_events, tiers
+from sysmond.store import of_ring, ring_events, tiers
 from sysmond.store.archive import Name
-from sysmond.store.dense_file import EventsOfFile
+from sysmond.store.files import dense_file
+from sysmond.store.files.dense_file import EventsOfFile
 from sysmond.store.holdings import WRITTEN_MIN_NS, WRITTEN_WITHIN_NS, Damage, Holdings, Place, anew, written_ns
 from sysmond.store.of_ring import BootEvent, Recording
 

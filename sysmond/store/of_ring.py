@@ -41,9 +41,9 @@ from sysmond.ring.frame import (
 )
 from sysmond.ring.snapshot import Snapshot
 from sysmond.store.archive import Name
-from sysmond.store.dense_coding import CHUNK_SERIES
-from sysmond.store.integers import is_beyond
-from sysmond.store.statistics import Axis, Buckets, Stat, distinct
+from sysmond.store.coding.dense_coding import CHUNK_SERIES
+from sysmond.store.coding.integers import is_beyond
+from sysmond.store.coding.statistics import Axis, Buckets, Stat, distinct
 
 # How much is decoded and encoded at once.
 BATCH_SERIES = 64

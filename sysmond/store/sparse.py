@@ -23,13 +23,14 @@ from sysmond.machine import listing
 from sysmond.ring.leftovers import is_alive
 from sysmond.ring.progress import Sealed
 from sysmond.ring.snapshot import Snapshot, identify, snapshot
-from sysmond.store import archive, invariants, sparse_file, tiers
+from sysmond.store import archive, tiers
 from sysmond.store.archive import Candidate, Name
-from sysmond.store.joined import Joined
+from sysmond.store.files import invariants, sparse_file
 from sysmond.store.of_ring import Hole
 from sysmond.store.pins import Pin
-from sysmond.store.sparse_of_ring import LongRing, RingReading
-from sysmond.store.stretch import Incarnation, MemoryStretch, Readings, Stretch
+from sysmond.store.stretches.joined import Joined
+from sysmond.store.stretches.sparse_of_ring import LongRing, RingReading
+from sysmond.store.stretches.stretch import Incarnation, MemoryStretch, Readings, Stretch
 from sysmond.store.tiers import TierFile
 from sysmond.store.unsealed import FilePart, Unsealed, dropped, has_ended_since
 

@@ -19,7 +19,7 @@ from sysmond.errors import CorruptError, ForeignError, NotPermittedError
 from sysmond.machine.listing import look
 from sysmond.store import archive
 from sysmond.store.archive import Name, parse_name
-from sysmond.store.dense_file import Segment
+from sysmond.store.files.dense_file import Segment
 from sysmond.store.of_ring import Recording
 
 COARSE = tuple(tier for tier, step_ns in TIERS_NS.items() if step_ns)

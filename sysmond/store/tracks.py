@@ -13,8 +13,8 @@ import numpy as np
 from sysmond.base.model import Sensitivity
 from sysmond.base.result import Int64Array
 from sysmond.store.archive import Name
+from sysmond.store.coding.statistics import GAP_FACTOR, Axis, Buckets, Stat, distinct
 from sysmond.store.of_ring import Block, Recording, SeriesKey, TierBlock
-from sysmond.store.statistics import GAP_FACTOR, Axis, Buckets, Stat, distinct
 
 
 class Lineage(NamedTuple):

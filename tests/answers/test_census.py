@@ -11,21 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond.answers import grouping
-from sysmond.answers import rows as query
-from sysmond.answers.question import Request
 from sysmond.answers.records import Answering, answer
-from sysmond.answers.rows import LastingBatch
+from sysmond.answers.rows import from_records as query
+from sysmond.answers.rows import grouping
+from sysmond.answers.rows.from_records import LastingBatch
+from sysmond.answers.rows.question import Request
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause, Semantics, Sensitivity
 from sysmond.base.result import Result
 from sysmond.errors import NotPermittedError, UsageError
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
-from sysmond.store import archive, holdings, sparse_file
+from sysmond.store import archive, holdings
 from sysmond.store.census import Census
+from sysmond.store.files import sparse_file
 from sysmond.store.of_ring import Hole
-from sysmond.store.stretch import Incarnation, MemoryStretch, Readings
+from sysmond.store.stretches.stretch import Incarnation, MemoryStretch, Readings
 from sysmond.tasks.tables import COMMAND, PROCESS
 from tests.support.longarchive import BOOT, BOOTED_NS, Row, put, relation, ring, stretch
 

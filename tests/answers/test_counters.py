@@ -13,21 +13,21 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sysmond.answers.question import Request
-from sysmond.answers.record_gaps import RESETS_LISTED_MAX
 from sysmond.answers.records import answer
+from sysmond.answers.rows.question import Request
+from sysmond.answers.rows.record_gaps import RESETS_LISTED_MAX
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Cause, Sensitivity
 from sysmond.base.result import Result
 from sysmond.machine.folders import Folders
 from sysmond.rollup import file_edges
 from sysmond.rollup.top import roll_up
-from sysmond.store import statistics
-from sysmond.store.chain import Chain, Ends
-from sysmond.store.joined import Joined
-from sysmond.store.sparse_file import FileStretch, open_file
-from sysmond.store.statistics import Stat
-from sysmond.store.stretch import MemoryStretch
+from sysmond.store.coding import statistics
+from sysmond.store.coding.statistics import Stat
+from sysmond.store.files.sparse_file import FileStretch, open_file
+from sysmond.store.stretches.chain import Chain, Ends
+from sysmond.store.stretches.joined import Joined
+from sysmond.store.stretches.stretch import MemoryStretch
 from sysmond.tasks.tables import EXITS, PROCESS
 from tests.support.longarchive import BOOTED_NS, Row, asked_by_sql, put, relation, stretch
 

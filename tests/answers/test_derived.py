@@ -30,7 +30,7 @@ from sysmond.plan.catalogue import Catalogue, Defaults, ProbeEntry
 from sysmond.plan.plan import PlannedProbe
 from sysmond.probe import counter, gauge
 from sysmond.ring.newest import Follower
-from sysmond.store import saved
+from sysmond.store.files import saved
 from tests.support.machine import NOON_NS, Machine
 
 LENGTH_S = 600

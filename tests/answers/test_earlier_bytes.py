@@ -5,7 +5,7 @@ import pytest
 
 from sysmond.base.model import Table
 from sysmond.rollup.top import derived
-from sysmond.store.undeclared import WITH_CHILDREN, with_children
+from sysmond.store.stretches.undeclared import WITH_CHILDREN, with_children
 from sysmond.tasks.tables import EXITS, PROCESS, THREAD
 from tests.golden import asking
 from tests.golden.archives import ARCHIVES

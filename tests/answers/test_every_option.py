@@ -17,10 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond.answers import columns, question, wide_rows
-from sysmond.answers.columns import COUNT
-from sysmond.answers.question import Request
-from sysmond.answers.summary import STATISTICS
+from sysmond.answers import wide_rows
+from sysmond.answers.rows import columns, question
+from sysmond.answers.rows.columns import COUNT
+from sysmond.answers.rows.question import Request
+from sysmond.answers.rows.summary import STATISTICS
 from sysmond.archiver import retention_job, rollup_job
 from sysmond.archiver.coding import DENSE, SPARSE
 from sysmond.base.clock import SECOND_NS

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond.answers.question import Request
 from sysmond.answers.records import answer
+from sysmond.answers.rows.question import Request
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import TIERS_NS, Cause, Sensitivity
 from sysmond.base.result import Result
 from sysmond.machine.folders import Folders
 from sysmond.rollup.top import roll_up
 from sysmond.store.archive import Name
-from sysmond.store.sparse_file import encode
-from sysmond.store.stretch import MemoryStretch
+from sysmond.store.files.sparse_file import encode
+from sysmond.store.stretches.stretch import MemoryStretch
 from sysmond.tasks.tables import CGROUP_NAME, EXITS, PROCESS, THREAD_STATE
 from tests.support.longarchive import BOOTED_NS, Row, put, relation, stretch
 

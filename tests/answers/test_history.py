@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysmond.answers import series
+from sysmond.answers.series import query
 from sysmond.archiver import merge_job, seal_job
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS, Relation
@@ -24,8 +24,9 @@ from sysmond.base.result import Boot, Event, Gap, Result
 from sysmond.base.timespec import DAY_NS, HOUR_NS
 from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError
 from sysmond.history import Archive
-from sysmond.store import archive, dense_file, holdings
-from sysmond.store.dense_file import Segment
+from sysmond.store import archive, holdings
+from sysmond.store.files import dense_file
+from sysmond.store.files.dense_file import Segment
 from sysmond.store.of_ring import MemoryBlock
 from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Member, OpenedFile
@@ -748,9 +749,9 @@ def test_every_statistic_of_a_counter_a_gauge_and_a_text(machine: Machine) -> No
 
 def test_an_answer_beyond_all_measure_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.start(99).tick(range(100, 110))
-    monkeypatch.setattr(series, "VALUES_MAX", 3 * 9001)
+    monkeypatch.setattr(query, "VALUES_MAX", 3 * 9001)
     assert len(machine.archive.select("disk", step="1ms").times_ns) == 9001
-    monkeypatch.setattr(series, "VALUES_MAX", 3 * 9000)
+    monkeypatch.setattr(query, "VALUES_MAX", 3 * 9000)
     with pytest.raises(UsageError, match="3 columns of 9001 rows are too many at once"):
         machine.archive.select("disk", step="1ms")
 

@@ -16,7 +16,8 @@ from sysmond import history
 from sysmond.base.clock import Relation
 from sysmond.base.model import FINEST_TIER, Metric, Semantics, Sensitivity, Table
 from sysmond.machine.folders import Folders, create_classes
-from sysmond.store import archive, dense_file
+from sysmond.store import archive
+from sysmond.store.files import dense_file
 from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 from sysmond.tasks.tables import PROCESS
 from tests.support.longarchive import Row, put, stretch

@@ -17,7 +17,7 @@ from sysmond.history import Archive
 from sysmond.machine.folders import Folders
 from sysmond.rollup.top import roll_up
 from sysmond.store.archive import Name
-from sysmond.store.sparse_file import encode
+from sysmond.store.files.sparse_file import encode
 from sysmond.tasks.tables import EXITS, PROCESS
 from tests.support.longarchive import BOOT, BOOTED_NS, Row, put, stretch
 

@@ -19,7 +19,7 @@ from sysmond.base.result import Result
 from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.store import archive, timeline
-from sysmond.store.dense_file import Segment
+from sysmond.store.files.dense_file import Segment
 from sysmond.store.timeline import Timeline
 from tests.support.machine import NOON_NS, Machine, Writer
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond.answers import rates
-from sysmond.answers.rates import LineagePart, Statistic
+from sysmond.answers.series import rates
+from sysmond.answers.series.rates import LineagePart, Statistic
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Metric, Semantics
 from sysmond.base.statistic import STATISTICS
-from sysmond.store.statistics import stats_of
+from sysmond.store.coding.statistics import stats_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

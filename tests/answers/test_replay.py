@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from sysmond.answers.question import Request
 from sysmond.answers.records import answer
+from sysmond.answers.rows.question import Request
 from sysmond.archiver import rollup_job
 from sysmond.archiver.coding import SPARSE
 from sysmond.base.clock import SECOND_NS
@@ -26,8 +26,8 @@ from sysmond.base.model import Sensitivity, Table
 from sysmond.base.result import Result
 from sysmond.machine.folders import Folders
 from sysmond.rollup import top
-from sysmond.store.joined import Joined
-from sysmond.store.stretch import Stretch
+from sysmond.store.stretches.joined import Joined
+from sysmond.store.stretches.stretch import Stretch
 from sysmond.tasks.tables import CGROUP_NAME, EXITS, PROCESS
 from tests.support.longarchive import BOOTED_NS, Row, asked_by_sql, put, stretch
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sysmond.answers.joins import signal_name
-from sysmond.answers.question import Request
 from sysmond.answers.records import answer
+from sysmond.answers.rows.joins import signal_name
+from sysmond.answers.rows.question import Request
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import ABSENT, Cause, Sensitivity
 from sysmond.base.result import Result
@@ -25,9 +25,9 @@ from sysmond.machine.folders import Folders
 from sysmond.machine.lock import only_one
 from sysmond.ring.progress import Progress, Sealed
 from sysmond.ring.snapshot import snapshot
-from sysmond.store.joined import Joined
-from sysmond.store.sparse_of_ring import LongRing
-from sysmond.store.stretch import Incarnation
+from sysmond.store.stretches.joined import Joined
+from sysmond.store.stretches.sparse_of_ring import LongRing
+from sysmond.store.stretches.stretch import Incarnation
 from sysmond.tasks import syscalls
 from sysmond.tasks.tables import CGROUP_NAME, COMMAND, EXITS, PROCESS, THREAD, THREAD_STATE
 from tests.support.longarchive import BOOT, BOOTED_NS, Row, asked_by_sql, put, relation, ring, stretch

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sysmond.answers import sql_wide
+from sysmond.answers.sql import of_wide
 from sysmond.archiver import retention_job, rollup_job
 from sysmond.archiver.coding import DENSE
 from sysmond.base.clock import SECOND_NS
@@ -143,7 +143,7 @@ from sysmond.errors import Error
 with duckdb.connect(":memory:") as opened:
     opened.execute("set timezone = 'UTC'").fetchall()
     try:
-        found = sql_query.read(opened, sys.argv[1])
+        found = parsed.read(opened, sys.argv[1])
     except Error as wrong:
         print(json.dumps(str(wrong)))
     else:
@@ -279,12 +279,12 @@ def test_what_is_read_in_pieces_is_what_is_read_at_once(
     for table in ("disk", "load"):
         with closing(Timeline(machine.folders)) as line:
             metrics = [metric for (name, _), metric in line.metrics.items() if name == table]
-            relation = sql_wide.of_rows(table, metrics, None)
+            relation = of_wide.of_rows(table, metrics, None)
             found = []
-            for length_ns in (sql_wide.CHUNK_NS, chunk_s * SECOND_NS):
-                monkeypatch.setattr(sql_wide, "CHUNK_NS", length_ns)
+            for length_ns in (of_wide.CHUNK_NS, chunk_s * SECOND_NS):
+                monkeypatch.setattr(of_wide, "CHUNK_NS", length_ns)
                 rows: list[tuple[Any, ...]] = []
-                for piece in sql_wide.rows(line, table, relation, span, None):
+                for piece in of_wide.rows(line, table, relation, span, None):
                     rows += zip(*(map(str, piece[name].tolist()) for name in relation.types), strict=True)
                 found.append(sorted(rows))
             assert found[0] == found[1]

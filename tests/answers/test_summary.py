@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sysmon_tools import extract
-from sysmond.answers.summary import STATISTICS
+from sysmond.answers.rows.summary import STATISTICS
 from sysmond.archiver import retention_job, rollup_job
 from sysmond.archiver.coding import DENSE, SPARSE
 from sysmond.base.clock import SECOND_NS

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmond.answers import which_tier
-from sysmond.answers.which_tier import ROWS_NS, Layer
-from sysmond.store.statistics import Axis
+from sysmond.answers.series import which_tier
+from sysmond.answers.series.which_tier import ROWS_NS, Layer
+from sysmond.store.coding.statistics import Axis
 
 # In these tests a tick is every 1 ns, and boot time is UTC.
 STEPS = (ROWS_NS, 10, 60, 300)

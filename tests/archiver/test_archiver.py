@@ -32,7 +32,7 @@ from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.progress import Progress
 from sysmond.ring.writer import RingWriter
 from sysmond.store import archive
-from sysmond.store.invariants import WIDE_ELEMENTS_MAX
+from sysmond.store.files.invariants import WIDE_ELEMENTS_MAX
 from tests.support.waiting import HANG_S, wait_until
 
 SECOND = 1_000_000_000

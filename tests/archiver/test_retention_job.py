@@ -27,9 +27,10 @@ from sysmond.machine.folders import Folders
 from sysmond.plan import plan, retention
 from sysmond.plan import plan as plans
 from sysmond.plan.retention import Limit
-from sysmond.store import archive, dense, dense_file, pins, tiers
+from sysmond.store import archive, dense, pins, tiers
 from sysmond.store.archive import Name
-from sysmond.store.dense_file import Segment
+from sysmond.store.files import dense_file
+from sysmond.store.files.dense_file import Segment
 from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 from sysmond.store.pins import Pin
 from tests.faults import trial

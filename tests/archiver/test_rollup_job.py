@@ -16,11 +16,13 @@ from sysmond.base.result import Int64Array
 from sysmond.base.wall_clock import course_of
 from sysmond.plan.retention import TIERS_NS
 from sysmond.rollup import series
-from sysmond.store import dense_file, statistics, tiers
+from sysmond.store import tiers
 from sysmond.store.archive import Name
-from sysmond.store.dense_file import Segment
+from sysmond.store.coding import statistics
+from sysmond.store.coding.statistics import Stat
+from sysmond.store.files import dense_file
+from sysmond.store.files.dense_file import Segment
 from sysmond.store.of_ring import BootEvent, MemoryBlock, Recording, SeriesKey, Strand
-from sysmond.store.statistics import Stat
 from sysmond.store.tiers import Due
 
 BOOT = "d" * 32

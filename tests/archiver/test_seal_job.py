@@ -24,9 +24,10 @@ from sysmond.ring.frame import FRAME_BYTES, HEADER_BYTES, RING_BYTES_MIN, ROWS, 
 from sysmond.ring.progress import Progress, Sealed, ring_files
 from sysmond.ring.snapshot import Snapshot, snapshot
 from sysmond.ring.writer import RingWriter
-from sysmond.store import archive, dense, dense_file, tiers
+from sysmond.store import archive, dense, tiers
 from sysmond.store.archive import Name
-from sysmond.store.dense_file import Segment, encode
+from sysmond.store.files import dense_file
+from sysmond.store.files.dense_file import Segment, encode
 from sysmond.store.of_ring import Hole, MemoryBlock, Recording, SeriesKey, Strand, coalesce, of_snapshot
 
 SECOND = 10**9

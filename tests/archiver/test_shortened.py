@@ -25,7 +25,7 @@ from sysmond.plan import config, plan
 from sysmond.rollup import series
 from sysmond.store import archive, dense, pins, tiers
 from sysmond.store.archive import Name
-from sysmond.store.dense_file import Segment, encode
+from sysmond.store.files.dense_file import Segment, encode
 from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand, plan_of
 from sysmond.store.pins import Pin
 from tests.support.machine import NOON_NS, Machine

@@ -26,11 +26,12 @@ from sysmond.plan import retention
 from sysmond.plan.plan import ArchiverSettings
 from sysmond.plan.retention import Limit
 from sysmond.ring.frame import Layout
-from sysmond.store import archive, pins, sparse, sparse_file
-from sysmond.store import joined as joined_stretch
+from sysmond.store import archive, pins, sparse
 from sysmond.store.archive import Candidate, Name
-from sysmond.store.joined import Joined
-from sysmond.store.stretch import About, MemoryStretch, Readings, Stretch
+from sysmond.store.files import sparse_file
+from sysmond.store.stretches import joined as joined_stretch
+from sysmond.store.stretches.joined import Joined
+from sysmond.store.stretches.stretch import About, MemoryStretch, Readings, Stretch
 from sysmond.tasks.tables import PROCESS
 from tests.store.test_sparse_file import contents, made_of
 from tests.support.longarchive import memory_stretch

@@ -15,8 +15,8 @@ import pytest
 
 from benchmarks import tasks_synthetic
 from sysmon_tools import extract
-from sysmond.answers.question import Request
 from sysmond.answers.records import answer
+from sysmond.answers.rows.question import Request
 from sysmond.archiver import merge_job, retention_job, rollup_job
 from sysmond.archiver.coding import SPARSE, Coding
 from sysmond.base.clock import Relation
@@ -26,9 +26,10 @@ from sysmond.machine.folders import FILE_MODES, Folders, create_stream
 from sysmond.plan.retention import Limit
 from sysmond.rollup import file_edges, top
 from sysmond.rollup.top import derived
-from sysmond.store import archive, sparse_file, tiers
+from sysmond.store import archive, tiers
 from sysmond.store.archive import Name
-from sysmond.store.stretch import MemoryStretch, Stretch
+from sysmond.store.files import sparse_file
+from sysmond.store.stretches.stretch import MemoryStretch, Stretch
 from sysmond.store.tiers import COARSE
 from sysmond.tasks import tables
 from tests.rollup.test_top import BOOT, LONG, SECOND, Reading, check, history, moments, parts_of, replay, stretch_of

@@ -24,10 +24,11 @@ from sysmond.ring.leftovers import is_over
 from sysmond.ring.progress import Progress
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
-from sysmond.store import archive, sparse_file
-from sysmond.store.chain import Chain
-from sysmond.store.sparse_of_ring import LongRing
-from sysmond.store.stretch import Incarnation, Stretch
+from sysmond.store import archive
+from sysmond.store.files import sparse_file
+from sysmond.store.stretches.chain import Chain
+from sysmond.store.stretches.sparse_of_ring import LongRing
+from sysmond.store.stretches.stretch import Incarnation, Stretch
 from tests.support.longs import BOOT, MOMENT, SECOND, TASK, RowsByKey, Stream, Tasks, rows_of
 
 DEAD = 2**22 + 1  # No process has this number: it is beyond the largest that Linux gives.

@@ -11,7 +11,7 @@ from sysmond.base.model import Answers, Derived, Ending, Join, Packing, Table, T
 from sysmond.errors import UsageError
 from sysmond.probe import counter, gauge, state, text
 from sysmond.rollup.top import derived, selection
-from sysmond.store.undeclared import answers_of
+from sysmond.store.stretches.undeclared import answers_of
 from sysmond.tasks import tables
 
 OURS = [each for each in vars(tables).values() if isinstance(each, Table)]

@@ -10,9 +10,10 @@ import numpy as np
 from sysmond.base.model import Metric, Semantics, Sensitivity, Table
 from sysmond.commands import fsck
 from sysmond.machine.folders import Folders
-from sysmond.store import archive, dense_file
+from sysmond.store import archive
 from sysmond.store.archive import Name
-from sysmond.store.dense_file import Segment
+from sysmond.store.files import dense_file
+from sysmond.store.files.dense_file import Segment
 from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 
 BOOT = "e" * 32

@@ -20,7 +20,8 @@ from sysmond.history import Archive
 from sysmond.machine.folders import Folders
 from sysmond.machine.note import put
 from sysmond.rollup.top import FIRST
-from sysmond.store import archive, sparse_file
+from sysmond.store import archive
+from sysmond.store.files import sparse_file
 from tests.daemon.test_daemon import Place
 from tests.support.waiting import HANG_S, wait_until
 

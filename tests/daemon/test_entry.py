@@ -63,7 +63,7 @@ def test_an_interrupt_while_importing_is_quiet(program: str, tmp_path: Path) -> 
     *said, looked_for = run(program, tmp_path).stderr.splitlines()
     own = [name for name in json.loads(looked_for) if name not in {"sysmond", "sysmond.entry"}]
     assert len(own) > 30
-    chosen = {*own[:: len(own) // 6], *({"h5py", "numpy", "sysmond.store.hdf5"} & set(own)), own[-1]}
+    chosen = {*own[:: len(own) // 6], *({"h5py", "numpy", "sysmond.store.files.hdf5"} & set(own)), own[-1]}
     for name in sorted(chosen):
         told = run(program, tmp_path, name)
         if program == "sysmonctl" and told.stderr.splitlines() == said:

@@ -18,7 +18,7 @@ from sysmond.history import Archive
 from sysmond.machine import control
 from sysmond.plan.plan import import_plugin, offered_probes
 from sysmond.ring.snapshot import snapshot
-from sysmond.store.sparse_of_ring import LongRing
+from sysmond.store.stretches.sparse_of_ring import LongRing
 from sysmond.tasks import syscalls
 from sysmond.tasks.bpf.launch import TABLES
 from tests.support.pinned import why_not

@@ -24,7 +24,7 @@ from sysmond.plan import plan
 from sysmond.ring.progress import ring_files
 from sysmond.store import archive
 from sysmond.store.archive import Name
-from sysmond.store.dense_file import Segment, encode
+from sysmond.store.files.dense_file import Segment, encode
 from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 from tests.faults.trial import Totals, main
 from tests.support.machine import BOOT, NOON_NS, TABLE, Machine, counter

@@ -37,7 +37,7 @@ from sysmond.ring.progress import ring_files
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
 from sysmond.store import pins
-from sysmond.store.dense_file import Segment
+from sysmond.store.files.dense_file import Segment
 from tests.faults.trial import Totals, main
 from tests.support.machine import BOOT, NOON_NS, TABLE, Machine, Writer, counter
 

@@ -33,8 +33,9 @@ from sysmond.commands import tamper
 from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders, create_classes
-from sysmond.store import archive, dense_file
+from sysmond.store import archive
 from sysmond.store.archive import Name
+from sysmond.store.files import dense_file
 from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 from tests.faults.trial import Totals, cannot_mount, main, wait_until_released
 

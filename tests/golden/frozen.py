@@ -16,8 +16,8 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from sysmond.store.dense_file import Segment
-from sysmond.store.sparse_file import open_file
+from sysmond.store.files.dense_file import Segment
+from sysmond.store.files.sparse_file import open_file
 
 # So long a value is told of in a difference, and so many differences of one thing.
 SHOWN_MAX = 160

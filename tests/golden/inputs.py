@@ -23,14 +23,15 @@ from sysmond.ring.writer import RingWriter
 from sysmond.rollup import file_edges
 from sysmond.rollup import series as rolling
 from sysmond.rollup.top import roll_up
-from sysmond.store import dense, dense_file, sparse_file
+from sysmond.store import dense
 from sysmond.store.archive import Name
-from sysmond.store.chain import Chain, Ends
-from sysmond.store.joined import Joined
+from sysmond.store.files import dense_file, sparse_file
+from sysmond.store.files.sparse_file import FileStretch
 from sysmond.store.of_ring import BootEvent, Hole, MemoryBlock, Recording, SeriesKey, Strand
 from sysmond.store.pins import Pin
-from sysmond.store.sparse_file import FileStretch
-from sysmond.store.stretch import MemoryStretch, Stretch
+from sysmond.store.stretches.chain import Chain, Ends
+from sysmond.store.stretches.joined import Joined
+from sysmond.store.stretches.stretch import MemoryStretch, Stretch
 from sysmond.store.tiers import COARSE, Due
 from tests.support.longarchive import Row, pack, stretch
 

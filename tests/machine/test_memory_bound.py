@@ -19,7 +19,7 @@ from sysmond.machine.folders import Folders
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.writer import RingWriter
 from sysmond.store import archive
-from sysmond.store.stretch import About, Incarnation, Readings
+from sysmond.store.stretches.stretch import About, Incarnation, Readings
 from sysmond.tasks import tables
 from tests.support.longarchive import BOOT, memory_stretch, put, relation
 from tests.support.machine import NOON_NS, TABLE, Machine, Writer

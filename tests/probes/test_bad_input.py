@@ -11,7 +11,7 @@ import pytest
 import sysmond_probes
 from sysmond_probes import softnet, temperature
 
-from sysmond.answers import rates
+from sysmond.answers.series import rates
 from sysmond.base.model import Absence, Cause
 from sysmond.plan import plan as plans
 from sysmond.probe import Host

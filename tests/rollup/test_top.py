@@ -18,10 +18,10 @@ from sysmond.errors import UsageError
 from sysmond.records import codes
 from sysmond.rollup import top
 from sysmond.rollup.top import derived, is_dictionary, roll_up, selection
-from sysmond.store.chain import Chain, Ends
-from sysmond.store.joined import Joined
-from sysmond.store.sparse_file import encode, open_file
-from sysmond.store.stretch import About, MemoryStretch, Readings, Stretch
+from sysmond.store.files.sparse_file import encode, open_file
+from sysmond.store.stretches.chain import Chain, Ends
+from sysmond.store.stretches.joined import Joined
+from sysmond.store.stretches.stretch import About, MemoryStretch, Readings, Stretch
 from sysmond.tasks import tables
 from tests.support.longarchive import memory_stretch
 

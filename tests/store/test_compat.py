@@ -15,11 +15,12 @@ from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.errors import ForeignError
 from sysmond.rollup import series
-from sysmond.store import dense_file, tiers
+from sysmond.store import tiers
 from sysmond.store.archive import Name
-from sysmond.store.dense_file import Segment
+from sysmond.store.coding.statistics import Stat
+from sysmond.store.files import dense_file
+from sysmond.store.files.dense_file import Segment
 from sysmond.store.of_ring import BootEvent, Hole, MemoryBlock, Recording, SeriesKey, Strand
-from sysmond.store.statistics import Stat
 from sysmond.store.tiers import Due
 
 FOLDER = Path(__file__).parent.parent / "compat"

@@ -8,9 +8,9 @@ import pytest
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Metric, Semantics, Sensitivity, Table
-from sysmond.store import declarations, dense_file
-from sysmond.store.dense_coding import SERIES
-from sysmond.store.dense_file import Segment
+from sysmond.store.coding.dense_coding import SERIES
+from sysmond.store.files import declarations, dense_file
+from sysmond.store.files.dense_file import Segment
 from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
 
 BOOT = "b" * 32

@@ -23,10 +23,10 @@ from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Ta
 from sysmond.base.timespec import TIME_MAX_NS
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.ring.frame import VALUE_MAX
-from sysmond.store import hdf5
-from sysmond.store.dense_coding import CHUNK_SERIES, SERIES
-from sysmond.store.dense_file import CHUNK_TICKS, Segment, encode
-from sysmond.store.invariants import UPTIME_MAX_NS
+from sysmond.store.coding.dense_coding import CHUNK_SERIES, SERIES
+from sysmond.store.files import hdf5
+from sysmond.store.files.dense_file import CHUNK_TICKS, Segment, encode
+from sysmond.store.files.invariants import UPTIME_MAX_NS
 from sysmond.store.of_ring import BATCH_SERIES, Hole, MemoryBlock, Recording, SeriesKey, Strand
 
 SECOND = 10**9

@@ -23,7 +23,7 @@ from sysmond.ring.frame import EVENT, EVENT_BYTES_MAX, FRAME_BYTES, REST, START,
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
 from sysmond.store import archive, pins, ring_events, tiers
-from sysmond.store.dense_file import EventsOfFile
+from sysmond.store.files.dense_file import EventsOfFile
 from sysmond.store.of_ring import of_snapshot
 from sysmond.store.pins import Pin
 from sysmond.tasks.tables import PROCESS

@@ -29,7 +29,7 @@ from sysmond.errors import ForeignError
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
-from sysmond.store import dense_file
+from sysmond.store.files import dense_file
 from sysmond.store.of_ring import Hole, MemoryBlock, Recording, SeriesKey, Strand, of_snapshot
 
 DOCUMENT = Path(__file__).resolve().parent.parent.parent / "docs/format.md"

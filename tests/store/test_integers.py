@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sysmond.base.model import ABSENT
 from sysmond.ring.frame import VALUE_MAX
-from sysmond.store import integers
+from sysmond.store.coding import integers
 
 EDGES = [sign * (2**bits + more) for bits in (7, 15, 31, 61) for more in (-1, 0, 1) for sign in (1, -1)]
 NUMBERS = st.lists(st.sampled_from([ABSENT, 0, VALUE_MAX, -VALUE_MAX, *EDGES]), max_size=20)

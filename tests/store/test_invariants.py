@@ -19,11 +19,12 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause, Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.errors import Error
 from sysmond.machine.folders import Folders
-from sysmond.store import archive, dense_file, invariants
+from sysmond.store import archive
 from sysmond.store.archive import Name
-from sysmond.store.dense_coding import SERIES
+from sysmond.store.coding.dense_coding import SERIES
+from sysmond.store.files import dense_file, invariants
+from sysmond.store.files.packed import fletcher32
 from sysmond.store.of_ring import BootEvent, Hole, MemoryBlock, Recording, SeriesKey, Strand
-from sysmond.store.packed import fletcher32
 from tests.support import longarchive
 from tests.support.longarchive import BOOT, Row, relation
 

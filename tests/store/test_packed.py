@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from sysmond.store import packed
+from sysmond.store.files import packed
 
 FILTERS: dict[str, Any] = {"compression": "gzip", "shuffle": True, "fletcher32": True}
 KINDS = ("u1", "<i2", "<i4", "<i8", "S5", "S29", [("one", "<i8"), ("two", "S3"), ("three", "u1")])

@@ -17,7 +17,7 @@ from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity
 from sysmond.base.result import Column, Event, Gap, Result
 from sysmond.errors import CorruptError, Error, ForeignError, UsageError
 from sysmond.history import Archive
-from sysmond.store import saved
+from sysmond.store.files import saved
 
 NOON_NS = 1_740_830_400 * SECOND_NS
 TIMES_NS = NOON_NS + 10 * SECOND_NS * np.arange(4)

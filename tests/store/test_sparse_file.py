@@ -19,11 +19,12 @@ from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Answers, Cause, Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
 from sysmond.ring.frame import VALUE_MAX
-from sysmond.store import invariants, sparse_coding
-from sysmond.store import sparse_file as long_file
-from sysmond.store import stretch as stretches
+from sysmond.store.coding import sparse_coding
+from sysmond.store.files import invariants
+from sysmond.store.files import sparse_file as long_file
 from sysmond.store.of_ring import Hole
-from sysmond.store.stretch import About, Incarnation, MemoryStretch, Readings, Stretch
+from sysmond.store.stretches import stretch as stretches
+from sysmond.store.stretches.stretch import About, Incarnation, MemoryStretch, Readings, Stretch
 from tests.support.longarchive import memory_stretch
 
 SECOND = 10**9
@@ -152,7 +153,7 @@ def test_it_does_not_matter_how_much_is_worked_on_at_once(
 
 
 def test_parts_of_a_column_are_read_across_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sysmond.store.hdf5.VECTOR_CHUNK", 64)
+    monkeypatch.setattr("sysmond.store.files.hdf5.VECTOR_CHUNK", 64)
     made = made_of(random.Random(4), 40, 20)
     with long_file.open_file(written(tmp_path, made)) as opened:
         rng = random.Random(5)
@@ -222,7 +223,7 @@ def test_what_a_quiet_and_a_busy_machine_take(load: tasks_synthetic.Load, limit:
 
 
 def test_one_process_is_read_without_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sysmond.store.hdf5.VECTOR_CHUNK", 64)
+    monkeypatch.setattr("sysmond.store.files.hdf5.VECTOR_CHUNK", 64)
     made = made_of(random.Random(6), 200, 20)
     path = written(tmp_path, made)
     content = bytearray(Path(path).read_bytes())

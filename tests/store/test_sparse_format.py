@@ -21,9 +21,9 @@ from sysmond.records import Records, reference
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
-from sysmond.store import sparse_file as long_file
-from sysmond.store.sparse_of_ring import LongRing
-from sysmond.store.stretch import About, Readings
+from sysmond.store.files import sparse_file as long_file
+from sysmond.store.stretches.sparse_of_ring import LongRing
+from sysmond.store.stretches.stretch import About, Readings
 from tests.support.longarchive import memory_stretch
 
 BOOT = "0123456789abcdef0123456789abcdef"

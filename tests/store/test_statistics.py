@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from sysmond.base.model import ABSENT
 from sysmond.base.result import Int64Array
-from sysmond.store import statistics
-from sysmond.store.statistics import Buckets, Stat
+from sysmond.store.coding import statistics
+from sysmond.store.coding.statistics import Buckets, Stat
 
 INTERVAL_NS = 10
 STEP_NS = 100

@@ -16,11 +16,12 @@ from sysmond.base.result import Int64Array
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
-from sysmond.store import dense_file, statistics
 from sysmond.store.archive import Name
-from sysmond.store.dense_file import Segment, Writer
+from sysmond.store.coding import statistics
+from sysmond.store.coding.statistics import Buckets, Stat
+from sysmond.store.files import dense_file
+from sysmond.store.files.dense_file import Segment, Writer
 from sysmond.store.of_ring import BootEvent, Hole, Recording, SeriesKey, Strand, of_snapshot
-from sysmond.store.statistics import Buckets, Stat
 
 BOOT = "c" * 32
 SECOND = 10**9

@@ -20,8 +20,8 @@ from sysmond.records import Records, codes, record_bytes, reference
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.writer import RingWriter
 from sysmond.store.archive import Name, ram_folder
-from sysmond.store.sparse_file import encode
-from sysmond.store.stretch import About, Incarnation, MemoryStretch, Readings, Stretch
+from sysmond.store.files.sparse_file import encode
+from sysmond.store.stretches.stretch import About, Incarnation, MemoryStretch, Readings, Stretch
 
 BOOT = "b" * 32
 # Boot time 0 is 2025-03-01 11:00 UTC.

@@ -13,7 +13,7 @@ from sysmond.machine.folders import Folders, create_stream
 from sysmond.records import Records, reference
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.writer import RingWriter
-from sysmond.store.stretch import Stretch
+from sysmond.store.stretches.stretch import Stretch
 
 SECOND = 10**9
 BOOT = "a" * 32

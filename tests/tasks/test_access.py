@@ -21,7 +21,7 @@ from sysmond.archiver import merge_job
 from sysmond.errors import Error, ForeignError, NotPermittedError
 from sysmond.history import Archive
 from sysmond.machine.folders import GROUP
-from sysmond.store import sparse_file as long_file
+from sysmond.store.files import sparse_file as long_file
 from tests.support.onbus import run
 from tests.support.pinned import why_not
 from tests.support.waiting import wait_until

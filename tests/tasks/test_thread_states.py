@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from sysmond_probes import thread_state as plugin
 
-from sysmond.answers.columns import offer
-from sysmond.answers.question import Request
 from sysmond.answers.records import answer
+from sysmond.answers.rows.columns import offer
+from sysmond.answers.rows.question import Request
 from sysmond.base.model import ABSENT, Sensitivity
 from sysmond.base.result import Result
 from sysmond.machine.folders import Folders

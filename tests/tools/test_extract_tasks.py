@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from sysmon_tools import ctl, extract, tasks
-from sysmond.answers import columns
+from sysmond.answers.rows import columns
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.machine.folders import Folders

@@ -21,7 +21,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity
 from sysmond.base.result import Column, Entry, Event, Gap, LongEntry, Result
 from sysmond.base.timespec import Notation
-from sysmond.store import saved
+from sysmond.store.files import saved
 
 START_NS = 1_700_000_000 * SECOND_NS  # 2023-11-14T22:13:20Z
 UTC = Style(Notation.UTC)

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns that answers about a long table may have: metrics with a statistic, and what follows from them.
+
+A column is spelled ``METRIC`` or ``METRIC:STATISTIC``. Of a counter there are ``mean`` (its rate), ``min`` and ``max``
+(of its rates between readings), ``sum`` (what it grew by) and ``last`` (as stored), of a gauge ``mean`` (over the
+time that it was known), ``min``, ``max`` and ``last``; the first is meant where none is said. Of both there are
+percentiles (``p95``), by time. A state is what it was last.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from itertools import chain
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from sysmond.base.model import END, START, Answers, Derived, Metric, Semantics, Table, rate_unit
+from sysmond.base.result import TIME_SCALE, TIME_UNIT, Float64Array, Int64Array
+from sysmond.base.statistic import percent_of
+from sysmond.errors import UsageError, nearest
+from sysmond.rollup.condition import TEXT, ColumnKind
+from sysmond.rollup.portion import parts_of, totals_in
+from sysmond.store.stretches.stretch import key_of, lasts
+from sysmond.store.stretches.undeclared import answers_of
+
+if TYPE_CHECKING:
+    from sysmond.base.formula import Formula, Operand
+
+MEAN, SUM, MIN, MAX, LAST = "mean", "sum", "min", "max", "last"
+_STATS = {
+    Semantics.COUNTER: (MEAN, MIN, MAX, SUM, LAST),
+    Semantics.GAUGE: (MEAN, MIN, MAX, LAST),
+    Semantics.STATE: (LAST,),
+}
+# Of points in time, in boot time as stored.
+_MOMENTS = frozenset({START, END})
+
+COUNT = "count"
+
+
+class Of(StrEnum):
+    """Where a column comes from."""
+
+    METRIC = "metric"
+    DERIVED = "derived"  # By a formula of metrics.
+    KEY = "key"
+    JOIN = "join"  # Texts that belong to numbers: of another table, or known to every reader.
+    LIFE = "life"  # When and how it ended.
+    COUNT = "count"  # How many were counted together.
+
+
+# Of every row, and no column of the table.
+TIME = "time"
+
+
+class Spec(NamedTuple):
+    """A column: how it is called, the metric and statistic it is of, its unit as shown, decimals of its integers."""
+
+    label: str
+    name: str
+    stat: str
+    unit: str
+    scale: int
+    semantics: Semantics
+    of: Of
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds texts."""
+        return self.unit == TEXT
+
+    @property
+    def decimals(self) -> int:
+        """How many decimal places its averages carry."""
+        return {"B": 0, "s": 6 if self.of is Of.DERIVED else 3}.get(self.unit, 3)
+
+
+OfRows = Callable[[Callable[[Spec], Float64Array], Int64Array], Float64Array]
+"""What rows have, float64[row]: made of columns of theirs, and the bucket of each."""
+
+
+class FormulaColumn(NamedTuple):
+    """What a derived column of rows is made of: columns of the same rows, and values of other tables by bucket.
+
+    ``others``: float64[bucket] each, once they have been looked up. ``beside``: of the same things in long tables.
+    """
+
+    formula: "Formula"
+    own: Mapping["Operand", Spec]
+    others: "Mapping[Operand, Float64Array]" = MappingProxyType({})
+    beside: "Mapping[Operand, OfRows]" = MappingProxyType({})
+
+    @property
+    def is_of_instances(self) -> bool:
+        """Whether each instance has it by itself, so that no group has."""
+        return any(name.instance == "@" for name in self.formula.operands)
+
+    def of(self, cells: "Callable[[Spec], Float64Array]", bucket: Int64Array) -> "Float64Array":
+        """What the formula gives, float64[row]; ``cells``: the numbers of a column; ``bucket``: int64[row]."""
+        from sysmond.answers.rows.formulas import computed  # noqa: PLC0415  few ask for them
+
+        # What is shown as percent is a share in formulas.
+        values = {
+            name: cells(spec) * (0.01 if spec.semantics is Semantics.COUNTER and spec.unit == "%" else 1.0)
+            for name, spec in self.own.items()
+        }
+        values |= {name: of[bucket] for name, of in self.others.items()}
+        values |= {name: of_rows(cells, bucket) for name, of_rows in self.beside.items()}
+        return computed(self.formula, values, len(bucket))
+
+
+class Specs(dict[str, Spec]):
+    """Columns by label, in order; percentiles are there where they are asked for, and listed nowhere."""
+
+    def __missing__(self, label: str) -> Spec:
+        """A percentile of a column that has averages."""
+        name, _, stat = label.partition(":")
+        mean = self.get(f"{name}:{MEAN}")
+        if mean is None or percent_of(stat) is None or (mean.of is Of.DERIVED and f"{name}:{MAX}" not in self.keys()):
+            raise KeyError(label)
+        return mean._replace(label=label, stat=stat)
+
+    def __contains__(self, label: object) -> bool:
+        """Whether there is such a column."""
+        try:
+            return isinstance(label, str) and bool(self[label])
+        except KeyError:
+            return False
+
+
+class _Kinds(Mapping[str, ColumnKind]):
+    """Columns as conditions see them."""
+
+    def __init__(self, specs: Mapping[str, Spec], meant: Mapping[str, str]) -> None:
+        self._specs = specs
+        self._meant = meant
+
+    def __getitem__(self, label: str) -> ColumnKind:
+        spec = self._specs[label]
+        grown = self._specs.get(f"{spec.name}:{SUM}") if spec.stat == MEAN else None
+        return ColumnKind(spec.unit, (grown.label, grown.unit) if grown else None, self._meant.get(label, ""))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+
+class Offer(NamedTuple):
+    """The columns of a table, by label, in order; ``derived``: those that follow from others by formulas."""
+
+    table: Table
+    specs: Mapping[str, Spec]
+    answers: Answers
+    meant: Mapping[str, str]
+    derived: Mapping[str, FormulaColumn] = MappingProxyType({})
+
+    def made_of(self, spec: Spec) -> FormulaColumn | None:
+        """What a column is made of, where rows make it: all but statistics that series have."""
+        column = self.derived.get(spec.name)
+        if column is None or spec.stat == MEAN or spec.of is not Of.DERIVED:
+            return column if spec.stat == MEAN else None
+        return column._replace(own={name: self.specs[f"{part.name}:{spec.stat}"] for name, part in column.own.items()})
+
+    def find(self, labels: Iterable[str]) -> list[Spec]:
+        """The columns called so.
+
+        :raises UsageError: for one that there is not, naming those that come nearest.
+        """
+        specs = []
+        for label in labels:
+            if label not in self.specs:
+                raise UsageError(f"table {self.table.name!r} has no column {label!r}{self._near(label)}")
+            specs.append(self.specs[label])
+        return list(dict.fromkeys(specs))
+
+    def _near(self, label: str) -> str:
+        """Say what comes near to what is no column: by other programs' names, else by spelling, else all."""
+        from sysmond.base import elsewhere  # noqa: PLC0415  only to speak of a mistake
+
+        meant = elsewhere.suggest_column(label, self.table.name, self._plain(), self.answers.aliases)
+        return meant or nearest(label, self.specs) or f"; there are {', '.join(self._plain())}"
+
+    def groups(self, labels: Iterable[str]) -> list[Spec]:
+        """The columns by which rows are put together.
+
+        :raises UsageError: for one that there is not, and for one that is no condition of a row.
+        """
+        groups = []
+        for label in labels:
+            (spec,) = self.find([self.meant.get(label, label)])
+            if spec.semantics is not Semantics.STATE or spec.of in {Of.LIFE, Of.COUNT}:
+                states = [name for name in self._plain() if self.specs[name].semantics is Semantics.STATE]
+                raise UsageError(f"group by {label!r}: it differs all the time; expected {', '.join(states)}")
+            groups.append(spec._replace(label=label))
+        return list(dict.fromkeys(groups))
+
+    def kinds(self) -> Mapping[str, ColumnKind]:
+        """The columns as conditions see them."""
+        return _Kinds(self.specs, self.meant)
+
+    def defaults(self, *, grouped: bool) -> list[Spec]:
+        """The columns where nobody says which."""
+        known = self.answers.show_groups if grouped else self.answers.show
+        labels = [label for label in known if label in self.specs]
+        if not labels and not grouped:
+            labels = [label for label in self._plain() if self.specs[label].of is not Of.COUNT]
+        return self.find(labels)
+
+    def by(self, *, grouped: bool) -> Spec:
+        """The column by which the first are chosen where nobody says."""
+        label = self.answers.by or next(chain(*(self.answers.top or ())), "")
+        first = next((name for name, spec in self.specs.items() if spec.semantics is Semantics.COUNTER), COUNT)
+        return self.specs[label if label in self.specs else first if not grouped else COUNT]
+
+    def _plain(self) -> list[str]:
+        return [label for label in self.specs if ":" not in label]
+
+
+def offer(table: Table) -> Offer:
+    """The columns that answers about a table may have."""
+    key = key_of(table)
+    specs = Specs()
+    for metric in _in_order(table):
+        for number, stat in enumerate(_STATS[metric.semantics] if lasts(table) else (LAST,)):
+            made = _spec(metric, stat, Of.KEY if metric.name in key and lasts(table) else Of.METRIC)
+            specs[f"{metric.name}:{stat}"] = made._replace(label=f"{metric.name}:{stat}")
+            if number == 0:
+                specs[metric.name] = made
+        if len(_STATS[metric.semantics]) == 1 or not lasts(table):
+            del specs[f"{metric.name}:{LAST}"]
+    answers = answers_of(table)
+    for label in (label for join in answers.joins for label, _ in join.columns):
+        specs.setdefault(label, Spec(label, label, LAST, TEXT, 0, Semantics.STATE, Of.JOIN))
+    if lasts(table) and START in key:
+        specs[END] = Spec(END, END, LAST, TIME_UNIT, TIME_SCALE, Semantics.STATE, Of.LIFE)
+        for label in answers.ended_by.columns if answers.ended_by else ():
+            specs[label] = Spec(label, label, LAST, "1", 0, Semantics.STATE, Of.LIFE)
+    specs[COUNT] = Spec(COUNT, COUNT, LAST, "1", 0, Semantics.GAUGE, Of.COUNT)
+    meant = {name: label for name, label in answers.meant if label in specs}
+    return Offer(table, specs, answers, meant)
+
+
+def with_derived(
+    plain: Offer, columns: Mapping[str, Derived], make: "Callable[[Metric, str], Spec]", stats: Sequence[str] = ()
+) -> Offer:
+    """The same, with derived columns; what a name means already it means still.
+
+    ``make``: gives the column of a metric and a statistic. ``stats``: the statistics that each has; where there are
+    none, those that follow from its metrics: the mean, and of what is in proportion to one metric those of that.
+    """
+    from sysmond.base import derived_columns, formula  # noqa: PLC0415  few ask for them
+
+    specs, derived = Specs(plain.specs), {}
+    for name, column in columns.items():
+        if name in plain.specs:
+            continue
+        read, metric = formula.parse(column.formula), derived_columns.as_metric(column)
+        own = {operand: plain.specs[operand.metric] for operand in read.operands if not operand.table}
+        derived[name] = FormulaColumn(read, own)
+        specs[name] = make(metric, MEAN)
+        known = stats or [MEAN, *(stat for stat in (MIN, MAX) if read.slope() > 0)]
+        for stat in known if stats or all(f"{spec.name}:{MEAN}" in plain.specs for spec in own.values()) else ():
+            specs[f"{name}:{stat}"] = make(metric, stat)._replace(label=f"{name}:{stat}")
+    return plain._replace(specs=specs, derived=derived)
+
+
+def with_known(plain: Offer) -> Offer:
+    """The same of a long table, with its derived columns."""
+    from sysmond.base import derived_columns  # noqa: PLC0415  few ask for them
+
+    columns = derived_columns.of_table(plain.table)
+    return with_derived(plain, columns, lambda metric, stat: _spec(metric, stat, Of.DERIVED))
+
+
+def _in_order(table: Table) -> Sequence[Metric]:
+    """The metrics, and sums of them after what they are made of."""
+    totals = [(parts_of(table, metric.name)[-1], metric) for metric in totals_in(table)]
+    return [
+        column
+        for metric in table.metrics
+        for column in [metric, *(total for last, total in totals if last == metric.name)]
+    ]
+
+
+def _spec(metric: Metric, stat: str, of: Of) -> Spec:
+    unit, scale = metric.unit, metric.scale
+    if metric.semantics is Semantics.COUNTER and stat in {MEAN, MIN, MAX}:
+        unit = rate_unit(unit)
+    if metric.name in _MOMENTS and metric.semantics is Semantics.STATE:
+        unit, scale = TIME_UNIT, TIME_SCALE
+    return Spec(metric.name, metric.name, stat, unit, scale, metric.semantics, of)
+
+
+def share_of(spec: Spec) -> float | None:
+    """Of which percent of the time a value of a long table is the largest; None for other statistics."""
+    if spec.semantics is Semantics.STATE or spec.of is not Of.METRIC:
+        return None
+    if spec.stat == MAX and spec.semantics is Semantics.COUNTER:
+        return 100.0
+    return 0.0 if spec.stat == MIN else percent_of(spec.stat)
+
+
+def is_amount(table: Table, spec: Spec) -> bool:
+    """Whether a number of a record that is about its own moment can be summed: seconds, bytes, what is declared so."""
+    return spec.unit in {"s", "B"} or spec.name in (answers_of(table).sums or ())

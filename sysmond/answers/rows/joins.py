@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joins: texts that belong to the numbers of a row, from other tables, or known to every reader."""
+
+import pwd
+import signal
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from sysmond.base.model import ABSENT, START, Join
+from sysmond.base.result import Int64Array
+from sysmond.cgroups.owner import owner
+from sysmond.rollup.condition import Words
+from sysmond.store.stretches.ends import GRAIN_NS
+from sysmond.store.stretches.stretch import Stretch, numbered
+from sysmond.tasks import syscalls
+
+Numbers = Int64Array | Words
+"""What rows have of a metric: as stored, int64[row], or texts."""
+
+
+@cache
+def username(uid: int) -> str:
+    """The name of a user; the number where there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
+
+
+@cache
+def signal_name(number: int) -> str | None:
+    """The name of a signal (signal(7)); None for 0, which is none, and the number where it has no name."""
+    if not number:
+        return None
+    if signal.SIGRTMIN < number < signal.SIGRTMAX:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+_owner = cache(owner)
+
+
+def _of_number(text: Callable[[int], str | None]) -> Callable[[int | str, str], str | None]:
+    return lambda value, _: text(value) if isinstance(value, int) else None
+
+
+_READERS: Mapping[str, Callable[[int | str, str], str | None]] = {
+    ":user": _of_number(username),
+    # Nothing where a thread is in none.
+    ":syscall": _of_number(lambda number: syscalls.name(number) or None),
+    ":signal": _of_number(signal_name),
+    ":cgroup": lambda path, name: getattr(_owner(path), name, None) if isinstance(path, str) else None,
+}
+
+
+def _coded(texts: Iterable[str | None], where: Int64Array) -> Words:
+    """Texts of distinct things; ``where``: which of them each row has, -1 for none."""
+    codes: dict[str, int] = {}
+    coded = [-1 if text is None else codes.setdefault(text, len(codes)) for text in texts]
+    return Words(np.array([*coded, -1], np.int64)[where], list(codes))
+
+
+class Texts:
+    """Texts that another table of one boot has, by the numbers that they belong to."""
+
+    def __init__(self, join: Join, stretches: Iterable[Stretch]) -> None:
+        """Read what each key has last; a stretch that lacks one of the metrics has nothing to tell."""
+        self._join = join
+        self._names = [there for _, there in join.columns]
+        self._texts: dict[tuple[int, ...], tuple[str | None, ...]] = {}
+        names = [there for _, there in join.by]
+        self._start = names.index(START) if START in names else None
+        for stretch in stretches:
+            is_text = {metric.name: metric.is_text for metric in stretch.table.metrics}
+            if all(is_text.get(name) is False for name in names) and all(map(is_text.get, self._names)):
+                self._read(stretch, names)
+        # Of what has the same numbers, when each started, in order.
+        self._starts: dict[tuple[int, ...], list[int]] = {}
+        if self._start is not None:
+            for key in sorted(self._texts, key=lambda key: key[self._start or 0]):
+                self._starts.setdefault(self._others(key), []).append(key[self._start])
+
+    def _read(self, stretch: Stretch, names: Sequence[str]) -> None:
+        texts = [*stretch.texts, None if self._join.is_numbered else ""]
+        codes = (stretch.last(name) for name in self._names)
+        keys = zip(*(stretch.last(name).tolist() for name in names), strict=True)
+        rows = zip(*(np.where(column == ABSENT, -1, column).tolist() for column in codes), strict=True)
+        self._texts.update((key, tuple(texts[code] for code in row)) for key, row in zip(keys, rows, strict=True))
+
+    def _others(self, key: Sequence[int]) -> tuple[int, ...]:
+        return tuple(value for place, value in enumerate(key) if place != self._start)
+
+    def words(self, columns: Sequence[Int64Array], name: str) -> Words:
+        """The texts of a name that belong to some rows, by their numbers, int64[row] each."""
+        where, first = numbered(columns)
+        keys = zip(*(column[first].tolist() for column in columns), strict=True)
+        place = self._names.index(name)
+        return _coded((self._text(key, place) for key in keys), where)
+
+    def _text(self, key: tuple[int, ...], place: int) -> str | None:
+        if ABSENT in key:
+            return None
+        row = self._texts.get(key if self._start is None else self._near(key, self._start))
+        text = None if row is None else row[place]
+        return f"#{key[0]}" if text is None and self._join.is_numbered else text
+
+    def _near(self, key: tuple[int, ...], place: int) -> tuple[int, ...]:
+        """The key that is meant: clocks of /proc are coarse, so starts may differ by a tick of it.
+
+        What is within another thing began when that did, or later.
+        """
+        starts = self._starts.get(self._others(key), [])
+        at = bisect_left(starts, key[place] + GRAIN_NS) - 1
+        if at < 0 or not (self._join.is_within or starts[at] > key[place] - GRAIN_NS):
+            return ()
+        return (*key[:place], starts[at], *key[place + 1 :])
+
+
+class Joins(NamedTuple):
+    """The joins of a table, and the texts of those tables that are asked for and there, in one boot."""
+
+    joins: Sequence[Join] = ()
+    texts: Mapping[Join, Texts] = {}
+
+    def words(self, label: str, numbers: Callable[[str], Numbers]) -> Words:
+        """A column of texts; ``numbers``: gives those of a metric of all rows."""
+        join, there = next((join, there) for join in self.joins for name, there in join.columns if name == label)
+        joined = {name for declared in self.joins for name, _ in declared.columns}
+        columns = [self.words(name, numbers) if name in joined else numbers(name) for name, _ in join.by]
+        if read := _READERS.get(join.table):
+            return _read_by(read, columns[0], there)
+        if (texts := self.texts.get(join)) is None and join.is_numbered:
+            texts = Texts(join, ())
+        if texts is None or any(isinstance(column, Words) for column in columns):
+            return _coded((), np.full(_rows(columns[0]), -1, np.int64))
+        return texts.words([column for column in columns if not isinstance(column, Words)], there)
+
+
+def needed(joins: Sequence[Join], labels: Iterable[str]) -> dict[Join, list[str]]:
+    """The joins that some columns need, and which of the columns for the sake of each, sorted."""
+    names: dict[Join, list[str]] = {}
+    wanted = {label: {label} for label in labels}
+    for join in reversed(joins):
+        mine = set().union(*(wanted.get(name, ()) for name, _ in join.columns))
+        if mine:
+            names[join] = sorted(mine)
+            for name, _ in join.by:
+                wanted[name] = wanted.get(name, set()) | mine
+    return names
+
+
+def _rows(column: Numbers) -> int:
+    return len(column.codes if isinstance(column, Words) else column)
+
+
+def _read_by(read: Callable[[int | str, str], str | None], column: Numbers, name: str) -> Words:
+    """What a reader knows by itself of numbers or texts, each distinct one looked up once."""
+    values, where = np.unique(column.codes if isinstance(column, Words) else column, return_inverse=True)
+    if isinstance(column, Words):
+        return _coded((None if code < 0 else read(column.texts[code], name) for code in values.tolist()), where)
+    return _coded((None if value == ABSENT else read(value, name) for value in values.tolist()), where)

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SQL over every table, by DuckDB: it sees the rows of a range as relations, and nothing of the machine.
+
+A table is a relation of its own name, with a row a recorded row (``of_wide``, ``of_long``), and of its name with a
+tier (``cpu_1min``) with a row a bucket; ``event`` has what happened. DuckDB's own parser says which a query needs,
+which columns, and between which times (``parsed``): only that is read.
+"""
+
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from sysmond.answers import event_rows, wide
+from sysmond.answers.records import Answering
+from sysmond.answers.rows.question import Request, times_of
+from sysmond.answers.series import gaps
+from sysmond.answers.sql import of_long, of_wide, parsed
+from sysmond.answers.sql.of_long import Array, SqlTable
+from sysmond.answers.sql.parsed import Named, Span
+from sysmond.base import timespec
+from sysmond.base.model import EVENTS, TIERS_NS, Metric, Sensitivity
+from sysmond.base.result import Gap, Result
+from sysmond.errors import Error, NotPermittedError, UsageError, nearest
+from sysmond.machine.folders import Folders
+from sysmond.store import events
+from sysmond.store.census import Census
+from sysmond.store.stretches.stretch import lasts
+from sysmond.store.tiers import COARSE
+from sysmond.store.timeline import Timeline
+
+if TYPE_CHECKING:
+    import duckdb
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# What a connection may do: no network, no extension, and no file but in a folder of its own. What does not fit into its
+# memory waits there, where nobody else may look, and goes with the answer.
+# What means the moment of a query has a zone in DuckDB and cannot be compared with ``time``, which is UTC without one.
+_NOW = ("now", "current_timestamp", "get_current_timestamp", "transaction_timestamp")
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "memory_limit": "128MB",
+    "max_temp_directory_size": "8GB",
+}
+# In a relation, most of them in that folder: a month of two columns of twelve CPUs has 140 million.
+_VALUES_MAX = 250_000_000
+
+
+class SqlTime(NamedTuple):
+    """A point in time, in UTC nanoseconds; DuckDB gives it to the microsecond."""
+
+    time_ns: int
+
+
+class SqlAnswer(NamedTuple):
+    """The answer to a query: names of its columns, and its rows; None where a value is absent.
+
+    ``gaps``: the parts of the range before anything was recorded of a table, and from now on.
+    """
+
+    names: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    warnings: Sequence[str]
+    sensitivity: Sensitivity
+    gaps: Sequence[Gap] = ()
+
+
+def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request: Request) -> SqlAnswer:
+    """Run a query over the tables it names, in the range and boot of a request.
+
+    :raises Error: where DuckDB is not installed, or nothing is recorded. :raises UsageError: for a wrong query.
+    :raises NotPermittedError: where a table that it names may not be read.
+    """
+    try:
+        import duckdb  # noqa: PLC0415  optional, and 30 ms to import
+    except ImportError as missing:
+        raise Error("DuckDB is not installed; 'pip install sysmond[sql]' adds it") from missing
+    with (
+        tempfile.TemporaryDirectory(prefix="sysmond-sql-") as folder,
+        duckdb.connect(":memory:", config={**_SETTINGS, "temp_directory": folder}) as opened,
+    ):
+        moment = datetime.now(UTC).replace(tzinfo=None).isoformat(" ")
+        macros = (f"create macro {name}() as timestamp '{moment}'" for name in _NOW)
+        for statement in ("set timezone = 'UTC'", *macros, "set lock_configuration = true"):
+            opened.execute(statement).fetchall()
+        source = _Source(opened, folders, classes, request, _named(opened, query))
+        source.fill(query)
+        names, rows = _run(opened, query, source.tables)
+    sensitivity = Sensitivity.RESTRICTED if source.is_restricted else Sensitivity.PUBLIC
+    return SqlAnswer(names, rows, tuple(dict.fromkeys(source.warnings)), sensitivity, gaps.coalesce(source.outside))
+
+
+class _Source:
+    """Fills the relations that a query names; then has what there is to say of it."""
+
+    def __init__(
+        self,
+        opened: "duckdb.DuckDBPyConnection",
+        folders: Folders,
+        classes: Collection[Sensitivity],
+        request: Request,
+        named: Named,
+    ) -> None:
+        self.warnings: list[str] = []
+        self.outside: list[Gap] = []
+        self.is_restricted = False
+        self._opened = opened
+        self._folders = folders
+        self._classes = classes
+        self._request = request
+        self._named = named
+        self._times = times_of(request)
+        self._census = Census(folders, classes)
+        self._wide_tables: list[str] = []
+
+    def fill(self, query: str) -> None:
+        """Make the relations that are named.
+
+        :raises UsageError: where none is. :raises Error: where one cannot be filled.
+        """
+        left = set(self._named.tables)
+        for table in self._census.tables():
+            for name, step in _relations(table):
+                if name in left:
+                    left.discard(name)
+                    self._fill_long(table, name, step)
+        if EVENTS in left:
+            left.discard(EVENTS)
+            self._fill_events()
+        if left or not self._named.tables:
+            where = self._folders, self._classes, self._times, self._request.boot
+            done = wide.opened(*where, lambda line: self._fill_wide(line, left))
+            if not done and left == self._named.tables:
+                self._refuse(query)
+
+    def _refuse(self, query: str) -> None:
+        """Say what there is, where a query names nothing of it.
+
+        :raises Error: always.
+        """
+        if self._census.refused:
+            raise NotPermittedError(f"{self._census.refused[0]}: no permission to read it")
+        known, named = self.tables(), sorted(self._named.tables)
+        wrong = f"there is no table {named[0]!r}{nearest(named[0], known)}" if named else "it names no table"
+        raise UsageError(f"query {query!r}: {wrong}; recorded are {', '.join(known)}")
+
+    def tables(self) -> list[str]:
+        """The tables there are; each of them but ``event`` in tiers, too."""
+        return sorted({*self._census.tables(), *self._wide_tables, EVENTS})
+
+    def _fill_long(self, table: str, name: str, step: str) -> None:
+        source = Answering(self._census, self._request._replace(table=table, step=step or None))
+        if step and not lasts(source.table):
+            raise UsageError(f"table {name!r}: {table} has no buckets; expected {table} itself")
+        # All columns of it are those of the table itself.
+        offer = source.offer if self._named.columns_of(name) is None else source.whole_offer()
+        if not step:
+            if not source.has_rows:
+                raise Error(
+                    f"table {table!r}: its rows are not kept for that range any more; expected {table}_{COARSE[0]} "
+                    "or a longer tier, which has what used most"
+                )
+            relation = of_long.of_rows(name, offer, self._named.columns_of(name))
+            self._insert(relation, of_long.rows(source, offer, relation))
+        else:
+
+            def ask_for(labels: Sequence[str]) -> Result:
+                request = self._request._replace(table=table, step=step, columns=labels)
+                return Answering(self._census, request).answer()
+
+            self._opened.register(name, of_long.buckets(offer, ask_for, self._named.columns_of(name)))
+        source.buckets()
+        self.outside += source.outside()
+        meanings = [f"{each.subject}: {timespec.format_time(each.time_ns)}: {each.text}" for each in source.meanings]
+        self.warnings += [*source.warnings(), *meanings]
+        self.is_restricted = self.is_restricted or source.is_restricted()
+
+    def _fill_wide(self, line: Timeline, left: Collection[str]) -> bool:
+        """Make the relations of wide tables; whether there are any of these."""
+        boot = wide.find_boot(line, self._request.boot)
+        metrics: dict[str, list[Metric]] = {}
+        for (table, _), metric in line.metrics.items():
+            metrics.setdefault(table, []).append(metric)
+        self._wide_tables = sorted(metrics)
+        filled: set[str] = set()
+        for table, mine in metrics.items():
+            for name, step in _relations(table):
+                if name in left:
+                    filled.add(name)
+                    span = self._range(self._named.spans.get(name, Span()))
+                    outside = self._outside(line, table, boot)
+                    line.demand([table], outside)
+                    self.outside += outside
+                    named = self._named.columns_of(name)
+                    make = of_wide.of_buckets if step else of_wide.of_rows
+                    relation = make(name, mine, named, () if named is None else line.derived(table))
+                    if step:
+                        pieces = of_wide.buckets(line, table, relation, span, boot, TIERS_NS[step])
+                    else:
+                        pieces = of_wide.rows(line, table, relation, span, boot)
+                    self._insert(relation, pieces)
+                    self.is_restricted = self.is_restricted or table in line.restricted
+        line.demand((), (), is_empty=bool(set(left) - filled))
+        self.warnings += [damage.reason for damage in line.damages]
+        return bool(filled)
+
+    def _outside(self, line: Timeline, table: str, boot: str | None) -> list[Gap]:
+        """The parts of the range before anything was recorded of a wide table, and from now on."""
+        start_ns = self._times.start_ns if boot is None else -timespec.FOREVER_NS
+        begins = gaps.begins(line, [table], (), start_ns, boot)
+        return list(gaps.outside(begins, start_ns, self._times.end_ns, self._times.now_ns))
+
+    def _fill_events(self) -> None:
+        span = self._range(self._named.spans.get(EVENTS, Span()))
+        happened = events.read(self._folders, self._classes, *span, self._request.boot)
+        specs = {metric.name: event_rows.offer().specs[metric.name] for metric in event_rows.TABLE.metrics}
+        batch = event_rows.EventBatch(happened.events, np.array(span, np.int64))
+        columns: dict[str, Array] = {"time": batch.times_ns.view("M8[ns]")}
+        columns |= {name: of_long.values(batch.cells(spec), spec) for name, spec in specs.items()}
+        types = {name: of_long.type_of(spec) for name, spec in specs.items()}
+        self._insert(SqlTable(EVENTS, {"time": "TIMESTAMP_NS", **types}), [columns])
+        self.warnings += happened.warnings
+        self.is_restricted = self.is_restricted or happened.is_restricted
+
+    def _insert(self, relation: SqlTable, pieces: Iterable[Mapping[str, Array]]) -> None:
+        """Make a relation of pieces: what one piece takes is free again before the next is read."""
+        types = ", ".join(f"{_quoted(name)} {kind}" for name, kind in relation.types.items())
+        self._opened.execute(f"create or replace table {_quoted(relation.name)} ({types})").fetchall()
+        columns = ", ".join(map(_quoted, relation.types))
+        rows = 0
+        for piece in pieces:
+            rows += len(piece["time"])
+            if rows * len(relation.types) > _VALUES_MAX:
+                raise UsageError(f"more than {_VALUES_MAX} values; ask for a shorter range or fewer columns")
+            self._opened.register("piece of it", dict(piece))
+            into = f"insert into {_quoted(relation.name)} select {columns}"
+            self._opened.execute(f'{into} from "piece of it"').fetchall()
+            self._opened.unregister("piece of it")
+
+    def _range(self, span: Span) -> tuple[int, int]:
+        """The range that is asked for, as far as a query looks at it."""
+        start_ns = self._times.start_ns if span.since_ns is None else max(self._times.start_ns, span.since_ns)
+        return start_ns, self._times.end_ns if span.until_ns is None else min(self._times.end_ns, span.until_ns)
+
+
+def _named(opened: "duckdb.DuckDBPyConnection", query: str) -> Named:
+    import duckdb  # noqa: PLC0415  as above
+
+    try:
+        return parsed.read(opened, query)
+    except duckdb.Error as wrong:
+        said = _said(wrong)
+    raise UsageError(f"query {query!r}: {said}")
+
+
+def _relations(table: str) -> Iterator[tuple[str, str]]:
+    """The names by which a table is a relation, and the step of each; none for its rows."""
+    yield table, ""
+    yield from ((f"{table}_{tier}", tier) for tier in COARSE)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _said(wrong: Exception) -> str:
+    """What DuckDB says, in one line."""
+    if "pytz" in str(wrong):
+        return "a column is TIMESTAMP WITH TIME ZONE; expected NAME::timestamp, which is UTC"
+    return " ".join(str(wrong).split("\n\n", maxsplit=1)[0].split())
+
+
+def _run(
+    opened: "duckdb.DuckDBPyConnection", query: str, tables: Callable[[], Sequence[str]]
+) -> tuple[list[str], list[list[object]]]:
+    import duckdb  # noqa: PLC0415  as above
+
+    try:
+        result = opened.execute(query)
+        rows = result.fetchall()
+        return [column[0] for column in result.description or ()], [[_plain(cell) for cell in row] for row in rows]
+    except duckdb.Error as wrong:
+        said = _said(wrong)
+        if isinstance(wrong, duckdb.CatalogException):
+            said += f"; there are {', '.join(tables())}"
+    # Not within the clause: what DuckDB raised would keep its connection.
+    raise UsageError(f"query {query!r}: {said}")
+
+
+def _plain(cell: object) -> object:
+    if isinstance(cell, datetime):
+        at = cell if cell.tzinfo else cell.replace(tzinfo=UTC)
+        since = at - _EPOCH
+        return SqlTime((since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000)
+    return cell
