@@ -30,7 +30,18 @@ PROGRAM = "sysmon-extract"
 
 FORMATS = (*ROW_FORMATS, "hdf5", "openmetrics")
 EXPLAIN_FORMATS = ("table", "json", "jsonl")
-_SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "jsonl", ".h5": "hdf5", ".hdf5": "hdf5"}
+_SUFFIXES = {
+    ".csv": "csv",
+    ".log": "csv",
+    ".tsv": "tsv",
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".txt": "table",
+    ".h5": "hdf5",
+    ".hdf5": "hdf5",
+    ".prom": "openmetrics",
+}
 
 _HELP_WIDTH = 100
 
@@ -258,7 +269,11 @@ def choose_format(options: argparse.Namespace) -> str:
     if asked is not None:
         chosen = str(asked)
     elif output_file is not None and output_file != STANDARD_OUTPUT:
-        chosen = _SUFFIXES.get(os.path.splitext(output_file)[1].lower(), "table" if options.explain else "csv")
+        suffix = os.path.splitext(output_file)[1].lower()
+        if suffix and suffix not in _SUFFIXES:
+            expected = ", ".join(_SUFFIXES)
+            raise UsageError(f"{output_file}: no format has the suffix {suffix!r}; expected {expected}, or --format")
+        chosen = _SUFFIXES.get(suffix, "table" if options.explain else "csv")
     elif options.explain:
         chosen = "table"
     else:

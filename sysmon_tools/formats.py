@@ -46,9 +46,13 @@ def value_cells(
 
 
 def delimited_field(text: str, delimiter: str) -> bytes:
-    """Spell a field printable, and quote it where it must be (RFC 4180); an empty text is quoted: it is not absent."""
+    """Spell a field printable, and quote it where it must be (RFC 4180); an empty text is quoted: it is not absent.
+
+    So is a text with ``#``: gaps and events stand in lines that begin with it, and who reads these as comments
+    (``pandas.read_csv(comment="#")``) would lose the rest of the row.
+    """
     text = printable(text)
-    if not text or delimiter in text or '"' in text:
+    if not text or delimiter in text or '"' in text or "#" in text:
         text = '"' + text.replace('"', '""') + '"'
     return text.encode()
 

@@ -203,8 +203,12 @@ def test_a_range_before_the_first_row_says_when_recording_begins(
         (None, "a.jsonl", "jsonl"),
         (None, "a.h5", "hdf5"),
         (None, "a.hdf5", "hdf5"),
+        (None, "a.txt", "table"),
+        (None, "A.CSV", "csv"),
+        (None, "a.prom", "openmetrics"),
+        (None, "2026.11/a", "csv"),
+        ("csv", "a.parquet", "csv"),
         (None, "a.log", "csv"),
-        (None, "a.txt", "csv"),
         (None, "json", "csv"),
         ("tsv", "a.json", "tsv"),
         ("openmetrics", None, "openmetrics"),
@@ -213,6 +217,14 @@ def test_a_range_before_the_first_row_says_when_recording_begins(
 def test_the_format_is_the_one_asked_for_or_the_suffix_has(asked: str | None, file: str | None, expected: str) -> None:
     words = [*([f"--format={asked}"] if asked else []), *([f"--output-file={file}"] if file else [])]
     assert extract.choose_format(extract.read_arguments(words)) == expected
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.xlsx", "a.csv.gz"])
+def test_a_file_that_says_it_is_something_else_is_refused(name: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        extract.choose_format(extract.read_arguments([f"--output-file={name}"]))
+    suffix = name.rpartition(".")[2]
+    assert str(refusal.value).startswith(f"{name}: no format has the suffix '.{suffix}'; expected .csv, ")
 
 
 def test_on_a_terminal_it_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:

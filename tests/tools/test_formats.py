@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,6 +82,15 @@ def test_csv_quotes_names_and_texts_where_it_must() -> None:
     assert rows[0] == ["time", 'filesystem/used@/a,"b"', "a/b@x y"]
     assert [row[2] for row in rows[1:]] == ["", "tab\\there", "é"]
     assert '""' in written("csv", answer).splitlines()[1]  # an empty text is not an absent one
+
+
+def test_who_takes_gaps_for_comments_loses_nothing_of_a_row() -> None:
+    texts = ["#1 SMP PREEMPT", 'we#ird,"x', "a # b\n#c"]
+    gap = Gap(START_NS, START_NS + SECOND_NS, "cpu", Cause.PROBE_FAILED, 'no "such" file, nor that')
+    answer = result(text("host/version", [*texts]), rate("a/b@#1", [1.5, 2.0, 2.5]), gaps=(gap,))
+    frame = pd.read_csv(io.StringIO(written("csv", answer)), comment="#")
+    assert frame["host/version"].tolist() == [*texts[:2], "a # b\\n#c"]
+    assert frame["a/b@#1"].tolist() == [1.5, 2.0, 2.5]
 
 
 def test_the_time_of_a_maximum_is_spelt_like_the_time_axis() -> None:
