@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Control sockets: one a part, SOCK_SEQPACKET, one JSON object a message and one for its answer.
 
-Only root and the uid of the part itself are listened to (SO_PEERCRED, unix(7)). A part serves a bounded
-number of messages at a time and never waits for a client: an answer that does not fit is dropped.
+Only root, the uid of the part itself and the users of some other parts are listened to (SO_PEERCRED, unix(7)): see
+``OBEYED``. A part serves a bounded number of messages at a time and never waits for a client: an answer that does not
+fit is dropped.
 """
 
 import json
@@ -10,22 +11,32 @@ import os
 import select
 import signal
 import socket
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from struct import Struct
 
 from sysmond.errors import CorruptError, Error, NotPermittedError, TooMuchError
 from sysmond.machine import note
-from sysmond.machine.folders import socket_address
+from sysmond.machine.folders import is_shared, socket_address
 
 Order = dict[str, object]
 """``do`` says what. ``uid``: on whose behalf; where it says nothing of that, whoever gave it."""
 
 SOCKET_NAME = "control"
 MESSAGE_BYTES_MAX = 16 * 1024
+# Which other parts each part takes orders from. Where parts have users of their own, these are who owns their folders.
+OBEYED = {
+    "daemon": ("bus",),
+    "sampler": ("archiver", "bus"),
+    "background": ("archiver", "bus", "sampler"),
+    "archiver": ("bus",),
+    "bus": ("archiver", "background", "sampler"),
+}
 CLIENTS_MAX = 16
 ORDERS_PER_TURN_MAX = 8
 _CREDENTIALS = Struct("iII")
+_OTHERS_WRITE = 0o022
 _SIGNALS_MAX = 65536  # One byte a signal; a pipe holds no more.
 
 
@@ -42,9 +53,10 @@ class Later:
 class Listener:
     """The listening end in a part."""
 
-    def __init__(self, listening: socket.socket) -> None:
-        """Serve on a bound, listening, non-blocking socket."""
+    def __init__(self, listening: socket.socket, folder: str) -> None:
+        """Serve on a bound, listening, non-blocking socket in a part's folder."""
         self._listening = listening
+        self._folder = folder
         self._clients: list[socket.socket] = []
 
     def descriptors(self) -> list[int]:
@@ -82,7 +94,7 @@ class Listener:
             except OSError:
                 return
             client.settimeout(0)
-            if len(self._clients) >= CLIENTS_MAX or not _may_command(client):
+            if len(self._clients) >= CLIENTS_MAX or not _may_command(client, self._folder):
                 client.close()
             else:
                 self._clients.append(client)
@@ -100,8 +112,26 @@ class Listener:
         return message
 
 
-def _may_command(client: socket.socket) -> bool:
-    return _uid(client) in {0, os.geteuid()}
+def _may_command(client: socket.socket, folder: str) -> bool:
+    uid = _uid(client)
+    return uid in {0, os.geteuid()} or uid in _owners(folder)
+
+
+def _owners(folder: str) -> set[int]:
+    """Who owns the folders of the parts that the part of this folder takes orders from.
+
+    Only where they lie in a folder that belongs to root, and that nobody else may write to: root alone put them there.
+    """
+    runtime, _, part = folder.rpartition("/")
+    owners = set()
+    with suppress(OSError):
+        parent = os.lstat(runtime)
+        if parent.st_uid == 0 and stat.S_ISDIR(parent.st_mode) and not parent.st_mode & _OTHERS_WRITE:
+            for other in OBEYED.get(part, ()):
+                with suppress(FileNotFoundError):
+                    status = os.lstat(f"{runtime}/{other}")
+                    owners |= {status.st_uid} if stat.S_ISDIR(status.st_mode) else set()
+    return owners
 
 
 def _uid(client: socket.socket) -> int:
@@ -155,15 +185,19 @@ def is_orphaned(stop: int, lifeline: int | None) -> bool:
 
 @contextmanager
 def listen(folder: str) -> Iterator[Listener]:
-    """Listen in a part's runtime folder; a socket left by a predecessor is replaced."""
+    """Listen in a part's runtime folder; a socket left by a predecessor is replaced.
+
+    A folder that gives its group to what is made in it (set-gid) is that of a part with a user of its own: the group is
+    that of all parts, who may connect then, too. Others cannot even take a place in the queue.
+    """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     with socket_address(folder, SOCKET_NAME) as address:
         with suppress(FileNotFoundError):
             os.unlink(f"{folder}/{SOCKET_NAME}")
         listening.bind(address)
-    os.chmod(f"{folder}/{SOCKET_NAME}", 0o600)
+    os.chmod(f"{folder}/{SOCKET_NAME}", 0o660 if is_shared(folder) else 0o600)
     listening.listen(CLIENTS_MAX)
-    listener = Listener(listening)
+    listener = Listener(listening, folder)
     try:
         yield listener
     finally:

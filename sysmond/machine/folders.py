@@ -118,7 +118,11 @@ def configuration_home(environ: Mapping[str, str], uid: int) -> str:
 
 
 def trusted_uids() -> frozenset[int]:
-    """Whom the recorder trusts with its folders and its code: root, and the user that it runs as."""
+    """Whom the recorder trusts with its folders and its code: root, and the user that it runs as.
+
+    Parts with users of their own need no more than that: none writes below a folder of another's, and the plan, which
+    names code, is root's.
+    """
     return frozenset({0, os.geteuid()})
 
 
@@ -230,6 +234,25 @@ def admit_file(descriptor: int, sensitivity: Sensitivity) -> None:
     if sensitivity is Sensitivity.RESTRICTED:
         _give(descriptor, _group())
     os.fchmod(descriptor, FILE_MODES[sensitivity])
+
+
+def is_shared(folder: str) -> bool:
+    """Whether what is made in a folder gets the folder's group: that of our parts, where each has a user of its own.
+
+    :raises OSError: where it cannot be looked at.
+    """
+    return bool(os.stat(folder).st_mode & stat.S_ISGID)
+
+
+def admit_for_parts(descriptor: int, folder: str) -> None:
+    """Let all parts read a file that we made, and no stranger; where they are one user, as what is restricted.
+
+    :raises OSError: where it is not ours.
+    """
+    if is_shared(folder):
+        os.fchmod(descriptor, FILE_MODES[Sensitivity.RESTRICTED])
+    else:
+        admit_file(descriptor, Sensitivity.RESTRICTED)
 
 
 def is_volatile(path: str) -> bool:

@@ -20,7 +20,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import INTERVAL_MIN_NS, Lane, Sensitivity
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import note
-from sysmond.machine.folders import admit_file, check_trusted
+from sysmond.machine.folders import admit_file, admit_for_parts, check_trusted
 from sysmond.probe import Probe
 
 PLAN_VERSION = 1
@@ -291,9 +291,15 @@ def _noted_options(noted: dict[str, Any]) -> Options:
 
 
 def put(content: bytes, path: str, sensitivity: Sensitivity = Sensitivity.PUBLIC) -> None:
-    """Put a file in place, whole or not at all, even through a power cut; its class says who may read it."""
+    """Put a file in place, whole or not at all, even through a power cut; its class says who may read it.
+
+    What is restricted here is what was set, not what was recorded: all parts may read that.
+    """
     with note.create(path, 0o600) as descriptor:
-        admit_file(descriptor, sensitivity)
+        if sensitivity is Sensitivity.RESTRICTED:
+            admit_for_parts(descriptor, os.path.dirname(path) or ".")
+        else:
+            admit_file(descriptor, sensitivity)
         note.write_whole(descriptor, content)
         os.fsync(descriptor)
     note.sync_folder(os.path.dirname(path) or ".")

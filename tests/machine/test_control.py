@@ -5,6 +5,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from sysmond.machine import control
 from sysmond.machine.control import CLIENTS_MAX, MESSAGE_BYTES_MAX, Later, Order, ask, listen, tell, wake_on
 from sysmond.machine.folders import socket_address
 from sysmond.machine.lock import only_one, say_ending
+from tests.support.waiting import HANG_S
 
 ANSWER_S = 20.0
 
@@ -165,10 +168,76 @@ def test_no_more_clients_than_planned(runtime: Path) -> None:
 
 
 def test_only_root_and_the_part_itself_may_command(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "_may_command", lambda _: False)
+    monkeypatch.setattr(control, "_may_command", lambda *_: False)
     with part(runtime), pytest.raises(Error, match="no answer"):
         ask(str(runtime), {"do": "this"}, ANSWER_S)
     assert os.stat(runtime / "control").st_mode & 0o777 == 0o600
+
+
+ASKING = """
+import sys
+from sysmond.machine.control import ask
+try:
+    print(ask(sys.argv[1], {"do": "this"}, 20.0))
+except Exception as failure:
+    print(type(failure).__name__)
+"""
+
+
+def asked_as(uid: int, gid: int, folder: Path) -> str:
+    """What a process of this user and group gets for an order, or why it gets nothing."""
+    # It imports before it becomes another user, who may not enter our environment perhaps.
+    becoming = f"os.setgroups([]); os.setresgid({gid}, {gid}, {gid}); os.setresuid({uid}, {uid}, {uid})"
+    code = f"import os, sysmond.machine.control; {becoming}\n{ASKING}"
+    words = [sys.executable, "-P", "-c", code, str(folder)]
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=HANG_S).stdout.strip()
+
+
+ROOT_ALONE = pytest.mark.skipif(os.geteuid() != 0, reason="to be several users takes root")
+PARTS_GID, LANE_UID, BUS_UID, STRANGER_UID = 64001, 64002, 64003, 64004
+
+
+@pytest.fixture
+def parts(runtime: Path) -> Path:
+    """A runtime folder of root's with the folders of parts that have users of their own, and one group."""
+    runtime.chmod(0o755)
+    for name, uid in (("archiver", os.geteuid()), ("sampler", LANE_UID), ("bus", BUS_UID)):
+        folder = runtime / name
+        folder.mkdir()
+        os.chown(folder, uid, PARTS_GID)
+        folder.chmod(0o2755)
+    return runtime
+
+
+@ROOT_ALONE
+def test_a_part_obeys_the_users_of_the_parts_that_may_order_it(parts: Path) -> None:
+    with part(parts / "archiver"):
+        assert (parts / "archiver/control").stat().st_mode & 0o777 == 0o660
+        assert asked_as(BUS_UID, PARTS_GID, parts / "archiver") == "{'heard': {'do': 'this'}}"
+        # A lane has nothing to tell the archiver to do.
+        assert asked_as(LANE_UID, PARTS_GID, parts / "archiver") == "Error"
+        # A stranger does not even reach the queue.
+        assert asked_as(STRANGER_UID, STRANGER_UID, parts / "archiver") == "NotPermittedError"
+        assert asked_as(STRANGER_UID, PARTS_GID, parts / "archiver") == "Error"
+
+
+@ROOT_ALONE
+def test_folders_of_others_say_nothing_where_others_could_have_made_them(parts: Path) -> None:
+    for mode, uid in ((0o777, 0), (0o775, 0), (0o755, STRANGER_UID)):
+        os.chown(parts, uid, -1)
+        os.chmod(parts, mode)
+        with part(parts / "archiver"):
+            assert asked_as(BUS_UID, PARTS_GID, parts / "archiver") == "Error"
+
+
+@ROOT_ALONE
+def test_a_link_in_the_place_of_a_part_says_nothing(parts: Path) -> None:
+    (parts / "elsewhere").mkdir()
+    os.chown(parts / "elsewhere", STRANGER_UID, -1)
+    (parts / "bus").rmdir()
+    (parts / "bus").symlink_to("elsewhere")
+    with part(parts / "archiver"):
+        assert asked_as(STRANGER_UID, PARTS_GID, parts / "archiver") == "Error"
 
 
 def test_a_socket_that_a_predecessor_left_is_replaced(runtime: Path) -> None:

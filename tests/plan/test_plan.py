@@ -145,6 +145,17 @@ def test_options_of_restricted_probes_are_not_for_all(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["plan.json"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="to give files to a group that is not ours takes root")
+def test_options_are_for_the_group_of_the_parts_where_they_have_one(tmp_path: Path) -> None:
+    parts = 64001
+    os.chown(tmp_path, -1, parts)
+    tmp_path.chmod(0o2755)
+    path = tmp_path / "plan.json"
+    plan.write(PRIVATE, str(path))
+    status = os.stat(plan.options_file(str(path)))
+    assert (status.st_gid, stat.S_IMODE(status.st_mode)) == (parts, 0o640)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can read as another user")
 def test_who_may_not_read_options_reads_the_plan_without() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
