@@ -23,7 +23,7 @@ help:
 	@echo 'make lab-kernels   boot the kernels of Debian one after the other, and read by every way in each; 10 minutes'
 	@echo 'make docs          write the generated documents anew'
 	@echo 'make manuals       write manual pages and shell completions below build/share'
-	@echo 'make install-files install what lies beside the programs (D-Bus, polkit, manuals) below DESTDIR'
+	@echo 'make install-files install what lies beside the programs (units, D-Bus, polkit, manuals) below DESTDIR'
 	@echo 'make benchmarks    measure and write docs/performance.md; DATA=FILE.npz adds the storage benchmark'
 	@echo 'make lock          pin every package that the project needs, with hashes; ARGS=--upgrade takes the newest'
 	@echo 'make audit         ask whether what is pinned has known holes'
@@ -103,12 +103,21 @@ manuals: setup
 
 # What a package installs beside the Python programs. What exists in /etc stays as it is.
 PREFIX ?= /usr
+# The one that has sysmond's packages: units start it with -I.
+INTERPRETER ?= $(PREFIX)/bin/python3
 SHARE = $(DESTDIR)$(PREFIX)/share
 install-files: manuals
 	@install -D -m 644 -t '$(SHARE)/dbus-1/interfaces' dbus/*.xml
 	@install -D -m 644 -t '$(SHARE)/dbus-1/system.d' dbus/*.conf
 	@install -D -m 644 -t '$(SHARE)/polkit-1/actions' dbus/*.policy
 	@install -D -m 644 -t '$(SHARE)/sysmond' etc/sysmond.schema.json
+	@install -D -m 644 -t '$(SHARE)/dbus-1/system-services' dbus/*.service
+	@install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/sysusers.d' etc/sysusers.d/*.conf
+	@install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/tmpfiles.d' etc/tmpfiles.d/*.conf
+	@for unit in etc/systemd/*/*; do \
+		target='$(DESTDIR)$(PREFIX)/lib/systemd/'"$${unit#etc/systemd/}"; \
+		install -D -m 644 "$$unit" "$$target" && \
+		sed -i -e 's,@PYTHON@,$(INTERPRETER),' -e 's,@BINDIR@,$(PREFIX)/bin,' "$$target"; done
 	@test -e '$(DESTDIR)/etc/sysmond/sysmond.yaml' || install -D -m 644 -t '$(DESTDIR)/etc/sysmond' etc/sysmond.yaml
 	@cp -R build/share/. '$(SHARE)'
 

@@ -17,12 +17,12 @@ from contextlib import suppress
 from typing import NoReturn
 
 from sysmond.base.terminal import put, say
-from sysmond.daemon.arguments import RESOLVER, parser
+from sysmond.daemon.arguments import ALONE, LOADER, RESOLVER, parser
 from sysmond.errors import EXIT_PARTIAL, Error, UsageError, nearest
 from sysmond.machine import folders, mounts
 from sysmond.machine.lock import only_one
 from sysmond.plan import plan as plans
-from sysmond.plan.settings import NO_BUS, ONESHOTS, PARTS, REMOVED, Settings, isolation, plan_file, resolver_command
+from sysmond.plan.settings import NO_BUS, REMOVED, Settings, isolation, plan_file, resolver_command
 from sysmond.tasks.bpf.launch import loader_command
 
 BUSES = (NO_BUS, "system", "session")
@@ -38,6 +38,8 @@ COMMANDS = {
     "fsck": ("upkeep", "fsck"),
     "selftest": ("upkeep", "selftest"),
 }
+# Those that change files of a recorder; those of the machine's as the user who owns them: what root makes is root's.
+CHANGING = ("pin", "unpin", "fsck")
 # Two that start at once look at the locks for a moment; one that ends is waited for.
 START_WAIT_S = 0.2
 LOCK_WAIT_S = 5.0
@@ -67,6 +69,8 @@ def _command(options: argparse.Namespace) -> int:
     """Carry out a command."""
     module, function = COMMANDS[options.command]
     place = folders.asked(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir)
+    if options.command in CHANGING and place.state == folders.SYSTEM_STATE:
+        folders.become_owner(place.state)
     code: int = getattr(importlib.import_module(f"sysmond.commands.{module}"), function)(place, options)
     return code
 
@@ -93,8 +97,10 @@ def _start(options: argparse.Namespace, words: Sequence[str]) -> int:
             return code
     if not folders.is_volatile(settings.folders.runtime):
         say(f"{settings.folders.runtime}: not on tmpfs; every tick is written to a disk")
-    if options.part is None:
+    if options.part in {None, LOADER}:
         _load_kernel(settings)
+        if options.part == LOADER:
+            return 0
         if REMOVED not in os.environ:
             _announce(settings)
     return _become(settings, options.part)
@@ -109,9 +115,8 @@ def _become(settings: Settings, part: str | None) -> NoReturn:
 
 
 def _check(options: argparse.Namespace) -> None:
-    if options.part is not None and options.part not in (RESOLVER, *PARTS, *ONESHOTS):
-        known = (RESOLVER, *PARTS, *ONESHOTS)
-        raise UsageError(f"--part {options.part!r}: no such part{nearest(options.part, known)}; {', '.join(known)} are")
+    if options.part is not None and options.part not in ALONE:
+        raise UsageError(f"--part {options.part!r}: no such part{nearest(options.part, ALONE)}; {', '.join(ALONE)} are")
     if options.bus not in BUSES and ":" not in options.bus:
         raise UsageError(f"--bus {options.bus!r}: not a bus{nearest(options.bus, BUSES)}; {', '.join(BUSES)} are")
     if options.part == "bus" and options.bus == NO_BUS:

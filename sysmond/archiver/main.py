@@ -20,15 +20,18 @@ from sysmond.archiver.watch import LOOK_MIN_S, DiskWatch, RingWatch
 from sysmond.base import clock, event_kinds
 from sysmond.base.allowance import Allowance
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Lane
 from sysmond.errors import EXIT_AGAIN, BusyError, CorruptError, Error
 from sysmond.machine import control, listing
 from sysmond.machine.lock import only_one
+from sysmond.machine.notify import READY, notify
 from sysmond.plan import plan as plans
 from sysmond.plan.plan import Plan
 from sysmond.plan.settings import Settings, plan_file
 from sysmond.ring import skipped_rings
 from sysmond.ring.leftovers import is_over, remove_sealed
-from sysmond.ring.progress import ARCHIVER, Progress, Sealed, ring_files, stream_files
+from sysmond.ring.progress import ARCHIVER, LANES, WRITERS, Progress, Sealed, ring_files, stream_files
+from sysmond.sampler.self_cost import PID_FILE
 from sysmond.store import archive
 
 __all__ = ["Archiver", "flush", "merge", "run", "seal"]
@@ -45,6 +48,8 @@ SEAL_JOB_S = 90.0
 # As long as rows in RAM are given up, nobody is answered.
 EMPTY_JOB_S = 20.0
 LOOK_S = 0.1
+# Nobody says whether the lanes are to end as well: alone, the archiver waits in vain for so long.
+LANES_END_S = 2.0
 SEAL_RETRY_S = 30.0
 LOCK_WAIT_S = 30.0
 FORGET_S = 2.0
@@ -129,6 +134,7 @@ class Archiver:
         if not self._is_restart:
             self._ledger.event("start", "", "")
         with control.listen(self._folder) as orders:
+            notify(READY)
             self._begin(seal)  # What earlier incarnations left behind.
             self._begin(flush)  # Says at once where the state folder cannot be written.
             while not self._is_over:
@@ -144,6 +150,9 @@ class Archiver:
                 running.kill()  # The next daemon merges.
             elif running.idle and not running.killed:
                 self._hurry(running)
+        notify("STOPPING=1")
+        if self._lifeline is None:
+            self._wait_for_lanes()
         is_orphaned = control.is_orphaned(stop, self._lifeline)
         self._ledger.event("stop", "", "the parent of all parts was killed" if is_orphaned else "")
         self._ledger.close(is_over=not is_orphaned)
@@ -154,6 +163,16 @@ class Archiver:
         self._state.close()
         self._disk.close()
         return 0 if is_sealed and is_flushed else 1
+
+    def _wait_for_lanes(self) -> None:
+        """Give lanes that were told to end, too, as at a shutdown, the time for their last tick: it is to be sealed."""
+        until_s = time.monotonic() + LANES_END_S
+        while time.monotonic() < until_s and any(map(self._runs, LANES)):
+            time.sleep(LOOK_S)
+
+    def _runs(self, lane: Lane) -> bool:
+        """Whether a lane of the recorder runs, or ended otherwise than it was told to."""
+        return os.path.exists(f"{self._folders.runtime}/{WRITERS[lane]}/{PID_FILE}")
 
     def _leave_anew(self) -> int:
         """End without a job, to be started again in a folder that was removed; jobs that run end with this process.

@@ -25,6 +25,7 @@ from sysmond.bus.wire.interface import (
     read_options,
 )
 from sysmond.plan.settings import PARTS
+from sysmond.ring.leftovers import is_alive
 from sysmond.sampler.self_cost import PID_FILE
 
 NEEDED = ("sampler", "background", "archiver")
@@ -156,10 +157,10 @@ class Status(Interface):
             try:
                 with open(f"{self._folders.runtime}/{part}/{PID_FILE}", encoding="ascii") as file:
                     pid = int(file.read(32))
-                os.stat(f"/proc/{pid}")
             except (OSError, ValueError):
                 continue
-            pids[part] = pid
+            if is_alive(pid):  # Those of other users may be hidden from us in /proc.
+                pids[part] = pid
         return pids
 
 

@@ -7,7 +7,9 @@ from sysmond import __version__
 from sysmond.machine.commandline import Parser, add_remembering
 from sysmond.plan.settings import NO_BUS, ONESHOTS, PARTS
 
-RESOLVER = "resolver"
+RESOLVER, LOADER = "resolver", "loader"
+ALONE = (RESOLVER, LOADER, *PARTS, *ONESHOTS)
+"""What can be run by itself."""
 KILLS_MAX = 10_000
 
 
@@ -28,7 +30,9 @@ def parser() -> Parser:
         "--bus", metavar="BUS", default=NO_BUS, help="be found on this bus: none, system, session or an address"
     )
     made.add_argument("--ticks", metavar="N", type=_ticks, help="end after N ticks, everything flushed")
-    made.add_argument("--part", metavar="NAME", help=f"be one part only: {', '.join((RESOLVER, *PARTS, *ONESHOTS))}")
+    made.add_argument(
+        "--part", metavar="NAME", help=f"be one part only: {', '.join((RESOLVER, LOADER, *PARTS, *ONESHOTS))}"
+    )
     made.add_argument("--version", action="version", version=f"sysmond {__version__}")
     _add_commands(made.add_subparsers(dest="command", metavar="COMMAND", help="what to do instead of recording"))
     return made

@@ -3,7 +3,7 @@
 
 Its own imports are all that the parts share, so it stays lean: ``sysmond.__main__`` reads the command line
 and resolves the plan, and then replaces itself by this program. On an installed machine systemd does this
-work, and each part is started by ``sysmond --part NAME``.
+work, and starts each part as ``sysmond.daemon.part``.
 """
 
 import gc
@@ -14,30 +14,28 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from typing import NamedTuple, NoReturn
 
 from sysmond.archiver import main as archiver
-from sysmond.archiver.children import known_place
 from sysmond.base import terminal
 from sysmond.base.event_kinds import DAEMON
-from sysmond.base.model import Lane
 from sysmond.daemon.heartbeat import Pulse, limit_s
 from sysmond.daemon.live_view import LiveView
 from sysmond.daemon.oneshot import Oneshot
+from sysmond.daemon.part import LOCK_WAIT_S, begin, lock_state, plan_files, run_part, say
 from sysmond.daemon.reloading import Reloading
 from sysmond.errors import EXIT_AGAIN, Error
-from sysmond.machine import control, mounts
-from sysmond.machine.folders import UMASK, Folders, check_trusted, create, create_classes, link_state
+from sysmond.machine import control
+from sysmond.machine.folders import UMASK, Folders, create
 from sysmond.machine.lock import is_lost, only_one, say_ending
 from sysmond.machine.notify import READY, notify, watchdog_s
 from sysmond.plan.plan import Plan, first_valid
 from sysmond.plan.settings import NO_BUS, ONESHOTS, PARTS, REMOVED, Settings, daemon_command
 from sysmond.ring.leftovers import remove_sealed
 from sysmond.ring.progress import ARCHIVER, WRITERS
-from sysmond.sampler import lane, self_cost
+from sysmond.sampler import lane, self_cost  # noqa: F401  the lanes, which are forked, share its memory
 from sysmond.tasks.bpf.launch import unloader_command
 
 STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))
@@ -53,16 +51,11 @@ LANES_END_S = 6.0
 ARCHIVER_END_S = 2 * archiver.LAST_JOB_S
 # How often an archiver that dies while it ends is started again.
 ARCHIVER_TRIES = 3
-# How long an earlier daemon that has said that it ends is waited for.
-LOCK_WAIT_S = 5.0
-# Jobs of a killed archiver are killed with it; its locks stay until they are gone.
-ORPHANS_S = 2.0
 # How many killed lanes that hang in the kernel are left there and replaced.
 UNKILLABLE_MAX = 4
 # Events about parts that wait for the archiver to record them, since it may be the part that died.
 PENDING_EVENTS_MAX = 64
 TELL_AGAIN_S = 0.5
-_ERROR = 2
 
 
 class Crash(NamedTuple):
@@ -70,38 +63,6 @@ class Crash(NamedTuple):
 
     pause_s: float
     due_s: float
-
-
-def say(part: str) -> Callable[[str], None]:
-    """Make the function by which a part reports: one line to standard error."""
-    return partial(terminal.say, program=part, descriptor=_ERROR)
-
-
-def run_part(part: str, settings: Settings, plan: Plan, state: ExitStack | None = None) -> int:
-    """Run one part, in this process, until told to stop. ``state``: its locks on the state folder."""
-    folder = f"{settings.folders.runtime}/{part}"
-    if part == "bus":
-        with suppress(OSError):
-            os.makedirs(folder, exist_ok=True)
-    else:
-        create_classes(folder)
-    self_cost.write_pid(folder)
-    match part:
-        case "bus":
-            from sysmond.bus import main as bus  # noqa: PLC0415  the other parts do without
-
-            return bus.run(settings, plan, say(part))
-        case "sampler":
-            return lane.run(settings, plan, Lane.REALTIME, say(part))
-        case "background":
-            return lane.run(settings, plan, Lane.BACKGROUND, say(part))
-        case "smart":
-            from sysmond.sampler import oneshot  # noqa: PLC0415  it is a part for moments
-
-            return oneshot.run(settings, plan, say(part))
-        case _:
-            link_state(settings.folders)
-            return archiver.run(settings, plan, say(part), state)
 
 
 class Runner:
@@ -294,7 +255,7 @@ class Runner:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, self._signals)
 
-    def _be(self, part: str, *, again: bool) -> None:
+    def _be(self, name: str, *, again: bool) -> None:
         """Run a part in the child; never returns."""
         code = 1
         try:
@@ -307,13 +268,13 @@ class Runner:
             self._reloading.close()
             os.environ.pop("NOTIFY_SOCKET", None)  # systemd expects one process to notify it: the parent.
             os.setpgid(0, 0)  # An interrupt from the terminal is for the parent, which ends the parts in order.
-            settings = self._settings._replace(again=again, stuck=self._is_stuck and part == "sampler")
-            code = run_part(part, settings, self._plan)
+            settings = self._settings._replace(again=again, stuck=self._is_stuck and name == "sampler")
+            code = run_part(name, settings, self._plan)
         except Error as failure:
-            say(part)(str(failure))
+            say(name)(str(failure))
             code = failure.exit_code
         except BaseException as failure:  # noqa: BLE001  a part that dies says why, and its parent goes on
-            say(part)(f"{type(failure).__name__}: {failure}")
+            say(name)(f"{type(failure).__name__}: {failure}")
         finally:
             os._exit(code)
 
@@ -418,47 +379,37 @@ def belongs_to_terminal() -> bool:
     return True
 
 
-def plan_files(folders: Folders) -> tuple[str, str]:
-    """Paths of the current plan and the last good one."""
-    return f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the daemon: the only argument is a JSON object of the settings, and optionally a part."""
     os.umask(UMASK)
     (content,) = sys.argv[1:] if arguments is None else arguments
     fields = json.loads(content)
-    part = fields.pop("part")
+    name = fields.pop("part")
     typed = {"folders": Folders(*fields["folders"]), "words": tuple(fields.get("words", ()))}
     settings = Settings(**{**fields, **typed})
-    speak = say("sysmond" if part is None else part)
+    if name is not None:
+        return begin(name, settings)
+    speak = say("sysmond")
     runtime = settings.folders.runtime
     try:
         # The state folder may appear later; the archiver takes care of it.
         create(settings.folders._replace(state=runtime), os.geteuid())
         plan, reasons = first_valid(plan_files(settings.folders))
-        for reason in reasons if part is not None or not plan.probes else ():
+        for reason in reasons if not plan.probes else ():
             speak(reason)
         with ExitStack() as resources:
-            if part is None:
-                locks = [resources.enter_context(only_one(runtime, ending_wait_s=LOCK_WAIT_S))]
-                state = resources.enter_context(ExitStack())
-                locks += lock_state(state, settings.folders)
-                settings = settings._replace(state_locked=len(locks) > 1)
-                with suppress(OSError):
-                    os.makedirs(f"{runtime}/daemon", exist_ok=True)
-                self_cost.write_pid(f"{runtime}/daemon")
-                code = Runner(settings, plan, resources.enter_context(LiveView(settings)), locks, state).run()
-            else:
-                state = resources.enter_context(ExitStack())
-                if part == "archiver":
-                    locks = lock_state(state, settings.folders, wait_s=ORPHANS_S)
-                    settings = settings._replace(state_locked=bool(locks))
-                code = run_part(part, settings, plan, state)
+            locks = [resources.enter_context(only_one(runtime, ending_wait_s=LOCK_WAIT_S))]
+            state = resources.enter_context(ExitStack())
+            locks += lock_state(state, settings.folders)
+            settings = settings._replace(state_locked=len(locks) > 1)
+            with suppress(OSError):
+                os.makedirs(f"{runtime}/daemon", exist_ok=True)
+            self_cost.write_pid(f"{runtime}/daemon")
+            code = Runner(settings, plan, resources.enter_context(LiveView(settings)), locks, state).run()
     except Error as failure:
         speak(str(failure))
         return failure.exit_code
-    if part is None and code == EXIT_AGAIN:
+    if code == EXIT_AGAIN:
         begin_anew(settings)
     return code
 
@@ -468,24 +419,6 @@ def begin_anew(settings: Settings) -> NoReturn:
     signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, signal.SIGHUP, signal.SIGCHLD})
     command = daemon_command(settings)
     os.execve(command[0], command, {**os.environ, REMOVED: settings.folders.runtime})  # noqa: S606
-
-
-def lock_state(stack: ExitStack, folders: Folders, wait_s: float = 0.0) -> list[int]:
-    """Lock the state folder against other daemons, waiting ``wait_s`` for one that records there.
-
-    A folder that cannot be written now, or whose file system is not mounted yet, is left to the archiver.
-
-    :raises BusyError: naming the process that records there. :raises NotPermittedError: where it is somebody else's.
-    """
-    if mounts.awaited(folders.state, known_place(folders).point):
-        return []
-    with suppress(OSError):
-        check_trusted(folders.state)
-    with suppress(Error):
-        create(folders, os.geteuid())
-    with suppress(OSError):
-        return [stack.enter_context(only_one(folders.state, wait_s=wait_s, ending_wait_s=LOCK_WAIT_S))]
-    return []
 
 
 if __name__ == "__main__":

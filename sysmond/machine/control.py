@@ -37,6 +37,7 @@ CLIENTS_MAX = 16
 ORDERS_PER_TURN_MAX = 8
 _CREDENTIALS = Struct("iII")
 _OTHERS_WRITE = 0o022
+_OVERFLOW_UID = 65534
 _SIGNALS_MAX = 65536  # One byte a signal; a pipe holds no more.
 
 
@@ -123,7 +124,7 @@ def _owners(folder: str) -> set[int]:
     Only where they lie in a folder that belongs to root, and that nobody else may write to: root alone put them there.
     """
     runtime, _, part = folder.rpartition("/")
-    owners = set()
+    owners: set[int] = set()
     with suppress(OSError):
         parent = os.lstat(runtime)
         if parent.st_uid == 0 and stat.S_ISDIR(parent.st_mode) and not parent.st_mode & _OTHERS_WRITE:
@@ -131,7 +132,8 @@ def _owners(folder: str) -> set[int]:
                 with suppress(FileNotFoundError):
                     status = os.lstat(f"{runtime}/{other}")
                     owners |= {status.st_uid} if stat.S_ISDIR(status.st_mode) else set()
-    return owners
+    # In a user namespace of our own all others are this one.
+    return owners - {_OVERFLOW_UID}
 
 
 def _uid(client: socket.socket) -> int:

@@ -126,6 +126,28 @@ def trusted_uids() -> frozenset[int]:
     return frozenset({0, os.geteuid()})
 
 
+def become_owner(folder: str) -> None:
+    """Where root works on what belongs to another, become that user for good: what is made there is theirs then, too.
+
+    And whatever is wrong in that folder is no trap for root.
+    """
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return
+    if os.geteuid() or not status.st_uid:
+        return
+    import pwd  # noqa: PLC0415  few need it
+
+    try:
+        groups = os.getgrouplist(pwd.getpwuid(status.st_uid).pw_name, status.st_gid)
+    except KeyError:
+        groups = [status.st_gid]
+    os.setgroups(groups)
+    os.setresgid(status.st_gid, status.st_gid, status.st_gid)
+    os.setresuid(status.st_uid, status.st_uid, status.st_uid)
+
+
 def check_trusted(path: str) -> None:
     """Refuse a path that somebody else could lead elsewhere, or change what it means.
 
@@ -408,8 +430,10 @@ def _make(folder: str, mode: int) -> None:
     parent = os.path.dirname(folder)
     try:
         os.makedirs(parent, exist_ok=True)
-        # Narrow until _admit has set the group: nobody slips in between.
-        os.mkdir(folder, mode & _PRIVATE_MODE if mode & stat.S_ISGID else mode)
+        # Narrow until _admit has set the group: nobody slips in between. In a folder that gives its own group and the
+        # set-gid bit, as that of a class does, both are right at once, for who may set neither as well.
+        is_given = mode & stat.S_ISGID and is_shared(parent) and os.stat(parent).st_gid == _group()
+        os.mkdir(folder, mode & _PRIVATE_MODE if mode & stat.S_ISGID and not is_given else mode & ~stat.S_ISGID)
         if not mode & stat.S_ISGID:
             os.chmod(folder, mode)  # Whatever the umask was.
     except FileExistsError as failure:
@@ -449,6 +473,8 @@ def _admit(folder: str, mode: int) -> None:
 
 
 def _give(descriptor: int, group: int) -> None:
+    if os.fstat(descriptor).st_gid == group:  # A unit may forbid chown(2) altogether.
+        return
     try:
         os.fchown(descriptor, -1, group)
     except PermissionError:

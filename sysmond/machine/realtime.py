@@ -36,11 +36,19 @@ def schedule(priority: int) -> Iterator[str]:
     try:
         if priority:
             resource.setrlimit(resource.RLIMIT_RTTIME, (RTTIME_SOFT_US, RTTIME_HARD_US))
+            if _is_scheduled(priority):  # By process 1, who may do it where we may not even ask.
+                return
             os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(priority))
         else:
             os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
     except (OSError, ValueError) as refusal:
         yield f"scheduling at priority {priority} is refused: {refusal}; ticks may be late under load"
+
+
+def _is_scheduled(priority: int) -> bool:
+    """Whether this process has that priority, and would not pass it on."""
+    wanted = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
+    return os.sched_getscheduler(0) == wanted and os.sched_getparam(0).sched_priority == priority
 
 
 def freeze() -> None:

@@ -279,10 +279,10 @@ def test_the_policy_file_has_the_actions_that_methods_need() -> None:
     owners = [
         annotation.text for annotation in actions.iterfind("action/annotate[@key='org.freedesktop.policykit.owner']")
     ]
-    assert owners == ["unix-user:sysmond"] * len(there)
+    assert owners == ["unix-user:sysmond-bus"] * len(there)
     assert ours(MANAGER)
 
 
 def test_the_policy_files_are_well_formed() -> None:
-    for path in sorted(Path(REPOSITORY / "dbus").iterdir()):
+    for path in sorted(path for path in Path(REPOSITORY / "dbus").iterdir() if path.suffix != ".service"):
         ET.parse(path)  # noqa: S314  our own

@@ -104,7 +104,9 @@ class Place:
         wait_until(lambda: self.ticks(path) >= enough or self.processes[-1].poll() is not None)
 
     def pid(self, part: str) -> int:
-        return int(Path(self.folders.runtime, part, "pid").read_text())
+        """The process of a part; 0 where it has ended as it was told to."""
+        noted = Path(self.folders.runtime, part, "pid")
+        return int(noted.read_text()) if noted.exists() else 0
 
     def kill(self, part: str) -> None:
         """Kill a part and wait for the next one."""

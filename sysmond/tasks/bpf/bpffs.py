@@ -107,7 +107,10 @@ def remove(runtime: str, machine: str = MACHINE) -> None:
                 Pins(path, descriptor).clear()  # Another mount namespace may have a copy of the mount.
             finally:
                 os.close(descriptor)
-            _call("umount2", os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW)
+            try:
+                _call("umount2", os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW)
+            except PermissionError:  # Whoever may mount has mounted it, and keeps it: nothing is in it any more.
+                return
         os.close(descriptor)
         os.rmdir(path)
     if reported:

@@ -3,7 +3,9 @@
 
 import os
 import sys
+from contextlib import suppress
 
+from sysmond.machine.folders import is_shared
 from sysmond.plan.plan import Plan
 from sysmond.plan.settings import Settings, isolation
 
@@ -22,14 +24,23 @@ def loader_command(settings: Settings, plan: Plan) -> list[str]:
     if settings.user or settings.root != "/" or TABLES.isdisjoint(probes):
         return unloader_command(settings)
     states = probes.get("thread_state")
+    gid = _gid(settings.folders.runtime)
     room = {"--threads": "thread" in probes, "--sleepers": states is not None and bool(states.options.get("all"))}
-    return [*_command(settings), *(option for option, is_wanted in room.items() if is_wanted)]
+    return [*_command(settings), *(option for option, is_wanted in room.items() if is_wanted), *gid]
 
 
 def unloader_command(settings: Settings) -> list[str]:
     """The program that removes all BPF programs: nobody listens to them any more. Nothing where there are none."""
     left = (f"{settings.folders.runtime}/{name}" for name in (PINS, REPORT))
     return [*_command(settings), "--unload"] if any(map(os.path.lexists, left)) else []
+
+
+def _gid(runtime: str) -> list[str]:
+    """Let the group of the parts use what is pinned, where they have users of their own."""
+    with suppress(OSError):
+        if is_shared(runtime):
+            return [f"--gid={os.stat(runtime).st_gid}"]
+    return []
 
 
 def _command(settings: Settings) -> list[str]:
