@@ -26,7 +26,7 @@ Writer = Callable[[Result, Style], Iterator[bytes]]
 def labels(columns: Sequence[Column]) -> list[str]:
     """Name the columns: by path, and by ``path:stat`` where several statistics of a path stand side by side."""
     several = len({column.path for column in columns}) < len(columns)
-    return [f"{column.path}:{column.stat}" if several else column.path for column in columns]
+    return [column.label if several else column.path for column in columns]
 
 
 def time_cells(times_ns: Int64Array, style: Style, quote: str = "", absent: bytes = b"") -> Cells:

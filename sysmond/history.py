@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond.answers import dropping, times, wide
 from sysmond.answers.rows import summary as summaries
+from sysmond.answers.times import Length, Moment
 from sysmond.base import paths, statistic, timespec
 from sysmond.base.model import EVENTS, Metric, Sensitivity, series_path
 from sysmond.base.result import Boot, Entry, Event, LongEntry, Result
@@ -60,9 +61,9 @@ class SeriesRequest(NamedTuple):
     """What is asked of series, as people say it; see ``Archive.select``."""
 
     patterns: Sequence[str] = ()
-    start: str | int | None = None
-    end: str | int | None = None
-    step: str | int | None = None
+    start: Moment | None = None
+    end: Moment | None = None
+    step: Length | None = None
     stat: str | Sequence[str] | None = None
     boot: str | int | None = None
     raw: bool = False
@@ -166,8 +167,8 @@ class Archive:
 
     def events(
         self,
-        start: str | int | None = None,
-        end: str | int | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
         *,
         boot: str | int | None = None,
         kind: str = "*",
@@ -193,9 +194,9 @@ class Archive:
     def select(  # noqa: PLR0913  each is one word of a question
         self,
         *patterns: str,
-        start: str | int | None = None,
-        end: str | int | None = None,
-        step: str | int | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        step: Length | None = None,
         stat: str | Sequence[str] | None = None,
         boot: str | int | None = None,
         raw: bool = False,
@@ -205,9 +206,10 @@ class Archive:
     ) -> Result:
         """Series by path over [start, end), a row a bucket of ``step``; with ``raw`` a row a tick, as stored.
 
-        Times are as ``timespec`` reads them (``"yesterday"``, ``"-1h"``, ``"2025-01-31 14:30"``), or UTC
-        nanoseconds; ``start`` is the first sample where it is not given, ``end`` now. ``step`` is a length
-        (``"10s"``, ``"1min"``) or nanoseconds, the recorded interval where it is not given. ``stat``: one or
+        Times are as ``timespec`` reads them (``"yesterday"``, ``"-1h"``, ``"2025-01-31 14:30"``), UTC nanoseconds, or
+        times of Python, numpy or pandas: see ``Moment``; ``start`` is the first sample where it is not given, ``end``
+        now. ``step`` is a length (``"10s"``, ``"1min"``, a ``timedelta``) or nanoseconds, the recorded interval where
+        it is not given. ``stat``: one or
         several of mean (where none is given), min, max, tmax, first, last, sum, count, and percentiles (``p95``).
         ``boot``: 0 for the newest, -1 for the one before, or an id. ``explain``: tell how each column came about, too.
         ``drop``: patterns of what is left out: paths, or ``METRIC[@INSTANCE]``. ``summary``: one time for all of the
@@ -265,9 +267,9 @@ class Archive:
         self,
         table: str,
         *,
-        start: str | int | None = None,
-        end: str | int | None = None,
-        step: str | int | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        step: Length | None = None,
         columns: str | Sequence[str] = (),
         where: str = "",
         group_by: str | Sequence[str] = (),
@@ -337,7 +339,7 @@ class Archive:
         return table in BUILT_IN or table in Holdings(self._folders, self._classes).tables()
 
     def sql(
-        self, query: str, *, start: str | int | None = None, end: str | int | None = None, boot: str | int | None = None
+        self, query: str, *, start: Moment | None = None, end: Moment | None = None, boot: str | int | None = None
     ) -> "SqlAnswer":
         """What DuckDB finds in the long tables that a query names, over [start, end); see ``sysmond.answers.sql.run``.
 
@@ -419,7 +421,7 @@ class SavedAnswer(Archive):
         return self._within(saved_answer.columns(self._saved, wanted), request)
 
     def sql(
-        self, query: str, *, start: str | int | None = None, end: str | int | None = None, boot: str | int | None = None
+        self, query: str, *, start: Moment | None = None, end: Moment | None = None, boot: str | int | None = None
     ) -> "SqlAnswer":
         """Refused: a query needs the tables that an archive has."""
         del query, start, end, boot

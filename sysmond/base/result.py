@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # What is a point in time: integers are UTC nanoseconds.
 TIME_UNIT, TIME_SCALE = "time", 9
+# Who asks a result for what it lacks is told the nearest of what it has.
+_NAMED_MAX = 5
 
 Array = np.ndarray[Any, Any]
 BoolArray = npt.NDArray[np.bool_]
@@ -71,6 +73,11 @@ class Column(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<Column {self.path} {self.stat} [{self.unit}], {self._length} values>"
+
+    @property
+    def label(self) -> str:
+        """Path and statistic."""
+        return f"{self.path}:{self.stat}"
 
     @property
     def _length(self) -> int:
@@ -196,12 +203,30 @@ class Result(NamedTuple):
     def column(self, path: str, stat: str | None = None) -> Column:
         """The column of that path, and of that statistic where several were asked for.
 
-        :raises KeyError: where the result has no such series.
+        :raises KeyError: where the result has no such series; it names some that it has.
         """
         for column in self.columns:
             if column.path == path and stat in {None, column.stat}:
                 return column
-        raise KeyError(path if stat is None else f"{path}:{stat}")
+        asked = path if stat is None else f"{path}:{stat}"
+        import difflib  # noqa: PLC0415  nothing is missing as a rule
+
+        known = list(dict.fromkeys(column.path if stat is None else column.label for column in self.columns))
+        near = difflib.get_close_matches(asked, known, _NAMED_MAX, cutoff=0)
+        raise KeyError(f"{asked}: not in this result; it has {', '.join(near) or 'no columns'}")
+
+    def __getitem__(self, key: Any) -> Any:  # noqa: ANN401  a tuple's own, too
+        """The column of a path (``result["cpu/user@total"]``), or of a path and statistic (``"cpu/user@total:max"``).
+
+        Type checkers see a tuple here; ``column`` is typed.
+
+        :raises KeyError: where the result has no such series.
+        """
+        if not isinstance(key, str):
+            return tuple.__getitem__(self, key)
+        path, _, stat = key.rpartition(":")
+        is_stat = any(column.path == path and column.stat == stat for column in self.columns)
+        return self.column(path, stat) if is_stat else self.column(key)
 
     @property
     def records(self) -> npt.NDArray[np.void]:
@@ -240,7 +265,7 @@ class Result(NamedTuple):
         except ImportError as missing:
             raise Error("pandas is not installed; 'pip install sysmond[pandas]' adds it") from missing
         several = len({column.path for column in self.columns}) < len(self.columns)
-        labels = [f"{column.path}:{column.stat}" if several else column.path for column in self.columns]
+        labels = [column.label if several else column.path for column in self.columns]
 
         def series(column: Column) -> "pd.Series[Any]":
             if column.texts is not None:

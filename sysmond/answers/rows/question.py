@@ -16,7 +16,7 @@ from sysmond.answers.rows import columns as offered
 from sysmond.answers.rows import grouping, summary
 from sysmond.answers.rows.batch import Cells, NumberColumn, Question, Rows, numbers
 from sysmond.answers.rows.columns import COUNT, Of, Offer, Spec
-from sysmond.answers.times import Times
+from sysmond.answers.times import Length, Moment, Times
 from sysmond.base.model import Semantics
 from sysmond.base.result import Column, Int64Array
 from sysmond.base.statistic import PERCENTILES
@@ -31,9 +31,9 @@ class Request(NamedTuple):
     """What is asked, as people say it; see ``sysmond.history.Archive.records``."""
 
     table: str
-    start: str | int | None = None
-    end: str | int | None = None
-    step: str | int | None = None
+    start: Moment | None = None
+    end: Moment | None = None
+    step: Length | None = None
     columns: str | Sequence[str] = ()
     where: str = ""
     group_by: str | Sequence[str] = ()
