@@ -10,12 +10,15 @@ What is not obvious:
   there, as in systemd.time(7); ``yesterday`` and dates follow the calendar, whatever its days last.
 - A clock time alone is today's, even where that lies in the future (as systemd.time(7) and date(1)
   have it): ``--from 9:00 --to 17:00`` means the same at any hour. ``yesterday 23:00`` is the other one.
-- A weekday is the most recent such day, today included.
+- A weekday is the most recent such day, today included; so is a day of a month without its year (``Nov 22``), where
+  date(1) has the one of this year, which may be months ahead.
+- Months and years ago are the same day of those, or where they have none such, their last.
 - A local time that clocks skip (02:30 when summer begins) is read with the offset before the change,
   and so names the time as long after it; of one that occurs twice, the first is meant (PEP 495, fold 0).
 - A bare number is seconds since the epoch, except that eight digits which spell a date are that date.
 """
 
+import calendar
 import re
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from enum import StrEnum
@@ -42,7 +45,8 @@ QUOTE_LENGTH_MAX = 60
 
 TIME_FORMS = (
     "now, today, yesterday, tomorrow, boot, '5 minutes ago', 10m, 3d2h, -1h, 2025-01-31, '2025-01-31 14:30', "
-    "2025-01-31T14:30:00+01:00, 14:30[:00], monday, 'yesterday 14:30' or seconds since the epoch"
+    "2025-01-31T14:30:00+01:00, 14:30[:00], 2pm, monday, 'yesterday 14:30', 'Nov 22', '2 years ago' or seconds since "
+    "the epoch"
 )
 STEP_FORMS = "100ms, 1s, 1.5s, 10s, 1min, 5m, 1h, 1h30m or 1d"
 
@@ -57,6 +61,15 @@ _UNITS_NS = {
     **dict.fromkeys(("w", "week", "weeks"), 7 * DAY_NS),
 }
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+# Of what is as long as the calendar says, in months.
+_CALENDAR_UNITS = {
+    **dict.fromkeys(("mo", "month", "months"), 1),
+    **dict.fromkeys(("y", "yr", "yrs", "year", "years"), 12),
+}
 _DAYS = {"today": 0, "yesterday": -1, "tomorrow": 1}
 
 # Digits are bounded so that no number is slow to convert, and ASCII: int() would accept every script.
@@ -64,6 +77,15 @@ _PART = re.compile(r"\s*([0-9]{1,20})(?:\.([0-9]{1,20}))?\s*([a-zA-Zµμ]+)(?:\s
 _NUMBER = re.compile(r"@?([0-9]{1,12})(?:\.([0-9]{1,20}))?")
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})|([0-9]{4})([0-9]{2})([0-9]{2})")
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,9}))?)?")
+_TWELVE_HOURS = re.compile(
+    r"(?<![0-9:])([0-9]{1,2})((?::[0-9]{2}){0,2}(?:[.,][0-9]{1,9})?) ?([ap])m(?![a-z])", re.IGNORECASE
+)
+_DAY_OF_MONTH = re.compile(
+    r"(?:([0-9]{1,2})(?:st|nd|rd|th)? ([a-z]{3,9})|([a-z]{3,9}) ([0-9]{1,2})(?:st|nd|rd|th)?)\.?(?:,? ([0-9]{4}))?",
+    re.IGNORECASE,
+)
+_CALENDAR_PARTS = re.compile(r"((?: ?[0-9]{1,4} ?(?:mo|months?|y|yrs?|years?)(?![a-z]))+),? ?", re.IGNORECASE)
+_CALENDAR_PART = re.compile(r"([0-9]+) ?([a-z]+)", re.IGNORECASE)
 _OFFSET = re.compile(r"(?<=[0-9])\s*(?:(Z|UTC|GMT)|([+-])([0-9]{2}):?([0-9]{2})?(?::([0-9]{2}))?)$", re.IGNORECASE)
 
 _EPOCH_DAY = date(1970, 1, 1)
@@ -215,22 +237,53 @@ def _read_time(text: str, now_ns: int, boot_ns: int | None, zone: tzinfo | None)
     number = None if is_date else _NUMBER.fullmatch(text)
     if number:
         return _scaled(number[1], number[2], SECOND_NS)
-    length_ns = _read_relative(word, text)
-    if length_ns is not None:
-        return now_ns + length_ns
-    return _read_calendar(text, now_ns, zone)
+    relative_ns = _read_relative(text, now_ns, zone)
+    if relative_ns is not None:
+        return relative_ns
+    return _read_calendar(_TWELVE_HOURS.sub(_in_24_hours, text), now_ns, zone)
 
 
-def _read_relative(word: str, text: str) -> int | None:
-    ago = word.endswith(" ago")
+def _in_24_hours(said: re.Match[str]) -> str:
+    hour = int(said[1])
+    if not 1 <= hour <= HOURS_PER_DAY // 2:
+        raise ValueError(f"{said[0]!r} is no hour of twelve")
+    return f"{hour % 12 + (12 if said[3] in 'pP' else 0):02}{said[2] or ':00'}"
+
+
+def _read_relative(text: str, now_ns: int, zone: tzinfo | None) -> int | None:
+    ago = text.lower().endswith(" ago")
     length = text[: -len(" ago")] if ago else text
     sign = length[:1] if length[:1] in {"+", "-"} else ""
     if sign and ago:
         return None
-    length_ns = _read_parts(length[len(sign) :])
+    length = length[len(sign) :]
+    direction = 1 if sign == "+" else -1
+    by_calendar = _CALENDAR_PARTS.match(length)
+    rest = length[by_calendar.end() :] if by_calendar else length
+    length_ns = 0 if by_calendar and not rest else _read_parts(rest)
     if length_ns is None:
         return None
-    return length_ns if sign == "+" else -length_ns
+    parts = _CALENDAR_PART.findall(by_calendar[1]) if by_calendar else []
+    months = sum(int(number) * _CALENDAR_UNITS[unit.lower()] for number, unit in parts)
+    begin_ns = _months_on(now_ns, direction * months, zone) if months else now_ns
+    return begin_ns + direction * length_ns
+
+
+def _months_on(time_ns: int, months: int, zone: tzinfo | None) -> int:
+    """The same day and time so many months on, or the last day of a month that is shorter."""
+    local = datetime.fromtimestamp(time_ns // SECOND_NS, zone)
+    year, month = divmod(local.year * 12 + local.month - 1 + months, 12)
+    if not YEAR_MIN <= year <= YEAR_MAX:
+        raise ValueError(f"outside the years {YEAR_MIN} to {YEAR_MAX}")
+    day = min(local.day, calendar.monthrange(year, month + 1)[1])
+    return _epoch_s(local.replace(year=year, month=month + 1, day=day)) * SECOND_NS + time_ns % SECOND_NS
+
+
+def _epoch_s(moment: datetime) -> int:
+    """Whole seconds since the epoch; without a zone it is local time."""
+    if moment.tzinfo is None:
+        return int(moment.timestamp())
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
 
 
 def _read_calendar(text: str, now_ns: int, zone: tzinfo | None) -> int | None:
@@ -256,9 +309,7 @@ def _read_calendar(text: str, now_ns: int, zone: tzinfo | None) -> int | None:
     if (hour, minute, second, fraction_ns) == (HOURS_PER_DAY, 0, 0, 0):  # ISO 8601: the end of the day
         day, hour = day + timedelta(days=1), 0
     moment = datetime(day.year, day.month, day.day, hour, minute, second, tzinfo=zone)
-    if zone is None:
-        return int(moment.timestamp()) * SECOND_NS + fraction_ns
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1) * SECOND_NS + fraction_ns
+    return _epoch_s(moment) * SECOND_NS + fraction_ns
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -276,11 +327,34 @@ def _read_day(text: str, today: date) -> date | None:
     for number, name in enumerate(_WEEKDAYS):
         if word in {name, name[:3]}:
             return today - timedelta(days=(today.weekday() - number) % 7)
+    if of_month := _DAY_OF_MONTH.fullmatch(text):
+        return _read_day_of_month(of_month, today)
     match = _DATE.fullmatch(text)
     if match is None:
         return None
     year, month, day = match.groups()[:3] if match[1] else match.groups()[3:]
     return date(int(year), int(month), int(day))
+
+
+def _read_day_of_month(said: re.Match[str], today: date) -> date | None:
+    name = (said[2] or said[3]).lower()
+    months = [
+        number
+        for number, month in enumerate(_MONTHS, 1)
+        if name in {month, month[:3], "sept" if month == "september" else ""}
+    ]
+    if not months:
+        return None
+    day = int(said[1] or said[4])
+    if said[5]:
+        return date(int(said[5]), months[0], day)
+    # February 29 was at most eight years ago (1896 to 1904).
+    years = (year for year in range(today.year, today.year - 9, -1) if day <= calendar.monthrange(year, months[0])[1])
+    days = (date(year, months[0], day) for year in years)
+    latest = next((one for one in days if one <= today), None)
+    if latest is None or day < 1:
+        raise ValueError(f"{_MONTHS[months[0] - 1].capitalize()} has no day {day}")
+    return latest
 
 
 def _fixed_zone(offset: re.Match[str]) -> tzinfo:

@@ -99,6 +99,40 @@ def test_a_length_means_that_long_ago(text: str, length_s: float) -> None:
     assert parse(text) == NOW_NS + int(length_s * SECOND_NS)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2pm", "2025-10-09T14:00+02:00"),
+        ("12am", "2025-10-09T00:00+02:00"),
+        ("12 PM", "2025-10-09T12:00+02:00"),
+        ("yesterday 2:30pm", "2025-10-08T14:30+02:00"),
+        ("2025-01-31 11:59:59 pm", "2025-01-31T23:59:59+01:00"),
+        ("2pm UTC", "2025-10-09T14:00+00:00"),
+        ("Nov 22", "2024-11-22T00:00+01:00"),  # the most recent one
+        ("9 October", "2025-10-09T00:00+02:00"),
+        ("Oct 10", "2024-10-10T00:00+02:00"),
+        ("Sept 1st 14:30", "2025-09-01T14:30+02:00"),
+        ("22 nov 2023 5am", "2023-11-22T05:00+01:00"),
+        ("November 22, 2023", "2023-11-22T00:00+01:00"),
+        ("Feb 29", "2024-02-29T00:00+01:00"),
+        ("1 month ago", "2025-09-09T10:53:20+02:00"),
+        ("2 years ago", "2023-10-09T10:53:20+02:00"),
+        ("8 months", "2025-02-09T10:53:20+01:00"),  # the same time of the day, whatever clocks did
+        ("-1y", "2024-10-09T10:53:20+02:00"),
+        ("+1mo", "2025-11-09T10:53:20+01:00"),
+        ("1 year 2 months 3 days ago", "2024-08-06T10:53:20+02:00"),
+    ],
+)
+def test_times_are_read_as_people_of_other_tools_say_them(text: str, expected: str) -> None:
+    assert parse(text) - parse(text) % SECOND_NS == ns(expected)
+
+
+def test_a_month_that_is_shorter_ends_on_its_last_day() -> None:
+    now_ns = ns("2024-02-29T12:00+01:00")
+    assert timespec.parse_time("1 year ago", now_ns=now_ns, zone=BERLIN) == ns("2023-02-28T12:00+01:00")
+    assert timespec.parse_time("4 years ago", now_ns=now_ns, zone=BERLIN) == ns("2020-02-29T12:00+01:00")
+
+
 def test_fractions_are_exact_to_the_nanosecond() -> None:
     assert parse("1700000000.123456789") == 1_700_000_000_123_456_789
     assert parse("2025-01-31T14:30:15.000000001Z") == ns("2025-01-31T14:30:15+00:00") + 1
@@ -131,8 +165,20 @@ def test_a_repeated_local_time_is_the_first(berlin: None) -> None:
 
 
 WRONG_TIMES = (
-    *("", " ", "tody", "nan", "inf", "-5", "--list", "1e9", "1e400", "5 M", "1 month", "5 x", "1h\n2"),
+    *("", " ", "tody", "nan", "inf", "-5", "--list", "1e9", "1e400", "5 M", "1 fortnight", "5 x", "1h\n2"),
     *("2025-02-30", "2025-13-01", "25:00", "12:60", "24:01", "2025-01-31T14:30+99", "2025-01-31T", "T10:00x"),
+    *(
+        "13pm",
+        "0am",
+        "2 pmx",
+        "Nov 31",
+        "Feb 30 2025",
+        "0 Nov",
+        "Novem 2",
+        "Nov 22 14:30 2025",
+        "-1 month ago",
+        "300 years ago",
+    ),
     *("1000000000-01-01", "0001-01-01", "9999-12-31", "100000000000", "99999999999999999999d"),
     *("-1h ago", "٣m", "9" * 5000, "a" * 5000),
 )
