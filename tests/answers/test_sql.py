@@ -138,7 +138,7 @@ def test_what_is_asked_of_time_changes_no_answer(machine: Machine, where: str, s
 _NAMED = """
 import json, sys
 import duckdb
-from sysmond.answers import sql_query
+from sysmond.answers.sql import parsed
 from sysmond.errors import Error
 with duckdb.connect(":memory:") as opened:
     opened.execute("set timezone = 'UTC'").fetchall()

@@ -145,10 +145,10 @@ def pack(table: Table, kind: Sequence[tuple[object, str]], rows: Sequence[Row]) 
 _ASK = """
 import json, sys
 from sysmond.machine.folders import Folders
-from sysmond.answers import sql
+from sysmond.answers.sql import run
 from sysmond.answers.records import Request
 from sysmond.base.model import Sensitivity
-print(json.dumps(sql.ask(Folders(*sys.argv[1:3]), tuple(Sensitivity), sys.argv[3], Request("")).rows))
+print(json.dumps(run.ask(Folders(*sys.argv[1:3]), tuple(Sensitivity), sys.argv[3], Request("")).rows))
 """
 
 
