@@ -145,8 +145,10 @@ def _labels(offer: Offer, pattern: Pattern, stats: Sequence[str], *, is_raw: boo
     for name in key_of(offer.table):
         known.pop(name, None)
     metrics = {name: kind for name, kind in known.items() if matcher.metric(pattern.table, name)}
-    if not metrics and matcher.is_named and not is_raw:
+    if not metrics and matcher.is_named:
         offer = with_known(offer)
+        if is_raw and pattern.metric in offer.derived:
+            raise offer.derived[pattern.metric].not_stored(f"path {pattern.text!r}")
         known |= dict.fromkeys(offer.derived, Semantics.GAUGE)
         metrics = {name: Semantics.GAUGE for name in offer.derived if name == pattern.metric}
     if not metrics:

@@ -398,8 +398,21 @@ class Answering:
     def _asked(self) -> Question:
         """What is asked, checked; what is stored has no derived columns."""
         if self._request.raw:
-            return asked(self._request, self.offer)
+            return asked_of(self._request, self.offer, self._refused_derived)
         return asked_of(self._request, self.offer, self.whole_offer)
+
+    def _refused_derived(self) -> Offer:
+        """The columns of what is stored, where nothing that is derived is asked for.
+
+        :raises UsageError: where it is, or where a column is none at all.
+        """
+        offer = offered.with_known(self.offer)
+        question = asked(self._request, offer)
+        labels = [*(spec.label for spec in question.columns), *(question.where.columns if question.where else ())]
+        for label in labels:
+            if label in offer.derived:
+                raise offer.derived[label].not_stored(f"column {label!r}")
+        return self.offer
 
     def _explained(self, question: Question, made: Result, buckets: UtcBuckets) -> tuple[Explanation, ...]:
         """How each column came about."""

@@ -14,7 +14,7 @@ from sysmond.answers import dropping, wide
 from sysmond.answers.rows import grouping
 from sysmond.answers.rows.batch import Cells, NumberColumn, Question, RowBatch, meeting
 from sysmond.answers.rows.columns import COUNT, LAST, MEAN, SUM, Of, Offer, Spec, Specs, with_derived
-from sysmond.answers.rows.question import Request, asked, asked_of, column, finished, times_of
+from sysmond.answers.rows.question import Request, asked_of, column, finished, times_of
 from sysmond.answers.times import Times
 from sysmond.base import paths
 from sysmond.base.model import ABSENT, Answers, Derived, Metric, Semantics, Sensitivity, Table, rate_unit
@@ -118,7 +118,7 @@ def offer(table: Table) -> Offer:
 
 def _asked(request: Request, line: Timeline, table: Table) -> Question:
     if request.raw:
-        return asked(request, _offer_raw(table))
+        return asked_of(request, raw := _offer_raw(table), lambda: _raw_with_derived(raw, line.derived(table.name)))
     return asked_of(request, offer(table), lambda: _with_derived(table, line.derived(table.name)))
 
 
@@ -130,11 +130,18 @@ def _offer_raw(table: Table) -> Offer:
     """The same of values as they are stored."""
     specs = Specs({INSTANCE: _INSTANCE})
     for metric in table.metrics:
-        specs[metric.name] = Spec(
-            metric.name, metric.name, "raw", metric.unit, metric.scale, metric.semantics, Of.METRIC
-        )
+        specs[metric.name] = _spec_raw(metric)
     specs[COUNT] = _COUNT
     return offer(table)._replace(specs=specs)
+
+
+def _raw_with_derived(raw: Offer, derived: Mapping[str, Derived]) -> Offer:
+    """The same with derived columns, which series have for each reading."""
+    return with_derived(raw, derived, lambda metric, _: _spec_raw(metric))
+
+
+def _spec_raw(metric: Metric) -> Spec:
+    return Spec(metric.name, metric.name, "raw", metric.unit, metric.scale, metric.semantics, Of.METRIC)
 
 
 def described(table: Table, derived: Mapping[str, Derived]) -> Iterator[tuple[str, str, str]]:

@@ -186,6 +186,21 @@ def waited(second: int, values: Values) -> float:
     return (read_ms + write_ms) / 1000 / (reads + writes) if reads + writes else math.nan
 
 
+def test_rows_as_stored_have_it_as_series_have(machine: Machine) -> None:
+    series = machine.archive.select("disk/await@sda", "disk/utilization@sda", raw=True)
+    rows = machine.archive.records("disk", columns="await,utilization,reads", raw=True)
+    assert list(rows.times_ns) == list(series.times_ns)
+    assert [(column.path, column.stat, column.unit) for column in rows.columns[:2]] == [
+        ("await", "raw", "s"),
+        ("utilization", "raw", "%"),
+    ]
+    for column, expected in zip(rows.columns, series.columns, strict=False):
+        assert np.isfinite(expected.values).any()
+        np.testing.assert_array_equal(column.values, expected.values)
+    slow = machine.archive.records("disk", columns="await", raw=True, where="await > 1ms")
+    assert 0 < len(slow.times_ns) == np.count_nonzero(series.columns[0].values > 0.001)
+
+
 @pytest.mark.parametrize("step_s", [7, 60])
 @pytest.mark.parametrize("stat", ["min", "max", "p50", "p95", "tmax"])
 def test_others_are_over_readings(machine: Machine, stat: str, step_s: int) -> None:

@@ -107,6 +107,11 @@ class FormulaColumn(NamedTuple):
         values |= {name: of_rows(cells, bucket) for name, of_rows in self.beside.items()}
         return computed(self.formula, values, len(bucket))
 
+    def not_stored(self, said: str) -> UsageError:
+        """That rows as they are stored have it not: how much a counter grew no single row knows."""
+        names = ", ".join(map(str, self.formula.operands))
+        return UsageError(f"{said}: is derived, and rows as they are stored have none; expected what it is of: {names}")
+
 
 class Specs(dict[str, Spec]):
     """Columns by label, in order; percentiles are there where they are asked for, and listed nowhere."""
