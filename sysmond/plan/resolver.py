@@ -9,7 +9,8 @@ standard error. ``--set`` changes the drop-in of what is changed while sysmond r
 import argparse
 import os
 import sys
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from sysmond.base.terminal import confess, put, say
 from sysmond.errors import ConfigError, Error, NotPermittedError, UsageError, nearest
 from sysmond.machine import folders
 from sysmond.machine.commandline import Parser
-from sysmond.plan import catalogue, config, config_keys, plan, plugins, retention, written_settings
+from sysmond.plan import catalogue, config, config_keys, kept, plan, plugins, retention, written_settings
 from sysmond.plan.catalogue import Catalogue, Defaults, EffectiveSetting, ProbeEntry
 from sysmond.plan.config import Config, ProbeSettings
 from sysmond.plan.plan import LANE_INTERVAL_MIN_NS, Plan, PlannedProbe, Refusal, Scalar
@@ -200,19 +201,24 @@ def _write_catalogue(what: Catalogue, folder: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; give its exit code."""
     os.umask(folders.UMASK)
+    began_ns = time.time_ns()
     try:
         options = _parser().parse_args(arguments)
         uid = os.getuid()
         user = options.user or (uid != 0 and not options.system)
         where = config.place(file=options.config, user=user, environ=os.environ, uid=uid)
         own = folders.configuration_home(os.environ, uid) if user else None
-        made = make(where, plugins.SYSTEM_PROBE_FOLDER if own is None else f"{own}/probes", options.changes)
+        probe_folder = plugins.SYSTEM_PROBE_FOLDER if own is None else f"{own}/probes"
+        made = make(where, probe_folder, options.changes)
         if options.output is None:
             put(*plan.encode(made.plan).decode().splitlines())
         elif options.parent not in {None, os.getppid()}:
             raise Error("not made: who asked for it is gone")
-        elif remark := write(made, where, options.output):
-            say(remark)
+        else:
+            if remark := write(made, where, options.output):
+                say(remark)
+            if options.kept is not None:
+                _keep(made, where, probe_folder, options, began_ns)
     except Error as wrong:
         say(str(wrong))
         return wrong.exit_code
@@ -222,6 +228,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for refusal in made.plan.refused:
         say(f"refused: {refusal.plugin}: {refusal.reason}")
     return 0
+
+
+def _keep(made: Made, where: config.ConfigFiles, probe_folder: str, options: argparse.Namespace, began_ns: int) -> None:
+    """Keep the plan for the next start, where all that it was made of is known, and nothing was refused.
+
+    What is refused is to be said, and tried, again. Plugins of other packages were loaded by others than this process.
+    """
+    names = {probe.plugin for probe in made.plan.probes}
+    modules = {name: getattr(sys.modules.get(name), "__file__", None) for name in names if not name.startswith("/")}
+    with suppress(OSError, Error):
+        if made.plan.refused or None in modules.values():
+            os.unlink(f"{options.kept}/{kept.MADE_OF}")
+            return
+        read = [*config.files(where), config.VENDOR_FILE, f"{config.SYSTEM_FOLDER}/sysmond.yaml", where.drop_ins]
+        # A folder's stamp changes with what is put into it and taken from it.
+        around = [os.path.dirname(config.VENDOR_FILE), config.SYSTEM_FOLDER, probe_folder]
+        files = [name for name in names if name.startswith("/")]
+        paths = {*read, *around, *files, *sys.path, *_of(modules)}
+        kept.keep(os.path.dirname(options.output), options.kept, paths, began_ns)
+
+
+def _of(modules: Mapping[str, str | None]) -> Iterator[str]:
+    """The files of modules, and the folders that these lie in."""
+    for file in modules.values():
+        if file is not None:
+            yield file
+            yield os.path.dirname(file)
 
 
 def _plan_probe(plugin: Plugin, probe: Probe, settings: ProbeSettings | None, configuration: Config) -> PlannedProbe:
@@ -304,6 +337,7 @@ def _parser() -> Parser:
             help="have the drop-in say so" if is_set else "have the drop-in no longer say anything about it",
         )
     parser.add_argument("--parent", metavar="PID", type=int, help="write nothing once its parent is another process")
+    parser.add_argument("--kept", metavar="FOLDER", help="keep a copy here, with what it was made of")
     parser.add_argument("--output", metavar="PLAN", help="write the plan to this file (default: standard output)")
     return parser
 
