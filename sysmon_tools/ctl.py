@@ -68,7 +68,9 @@ def parser() -> Parser:
     command("budget", "say how many days each tier will keep")
     add_remembering(command)
     events = command("events", "list what happened, or follow it as it happens")
-    events.add_argument("--from", "--since", dest="start", metavar="T", default="1 hour ago", help="(default: %(default)s)")
+    events.add_argument(
+        "--from", "--since", dest="start", metavar="T", default="1 hour ago", help="(default: %(default)s)"
+    )
     events.add_argument("--to", "--until", dest="end", metavar="T", default="now", help="(default: %(default)s)")
     events.add_argument("--follow", action="store_true", help="go on until interrupted, or sysmond is gone")
     command("overhead", "say what sysmond itself costs, by part and by probe")

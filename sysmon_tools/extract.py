@@ -55,7 +55,8 @@ filesystem/used@/home. A path below the state folder means the same: /var/lib/sy
 EPILOG = """\
 T is now, today, yesterday, boot, '5 minutes ago', 10m, 3d2h, -1h (that long ago), 2025-01-31,
 '2025-01-31 14:30', 2025-01-31T14:30:00+01:00, 14:30 or 2pm (today's), monday or 'Nov 22' (the
-last one, or today), '2 months ago', or seconds since the epoch. Buckets are aligned, half-open and stamped with their start.
+last one, or today), '2 months ago', or seconds since the epoch. Buckets are aligned, half-open and
+stamped with their start.
 
 examples:
   sysmon-extract --list
@@ -117,7 +118,8 @@ def parser() -> Parser:
     add("--from", "--since", dest="start", metavar="T", help="first point in time (default: the first sample)")
     add("--to", "--until", dest="end", metavar="T", help="up to this point in time, which is excluded (default: now)")
     add("--boot", metavar="-1|ID", help="only that boot: 0 is this one, -1 the one before, or its id")
-    add("--sample", "--interval", "--step", dest="sample", metavar="STEP", help="length of a bucket: 10s, 1min, 1h ... (default: as recorded)")
+    add("--sample", "--interval", "--step", dest="sample", metavar="STEP",
+        help="length of a bucket: 10s, 1min, 1h ... (default: as recorded)")  # fmt: skip
     add("--stat", metavar="STAT,...", help=f"of each bucket: {', '.join(statistic.STATISTICS)} (default: mean);"
         " tmax is the time of the maximum; of series, percentiles: p50, p95, p99.9")  # fmt: skip
     add("--summary", action="store_true", help="instead of values: mean, min, max and p95 of each series or column"

@@ -342,7 +342,7 @@ def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) ->
         (["process", "--format=openmetrics"], "rows have no format 'openmetrics'"),
         (["process", "--where=cmm = 5"], "there is no column 'cmm'; nearest: comm"),
         (["process", "--columns=cpv"], "table 'process' has no column 'cpv'; nearest: cpu"),
-        (["process", "--top=x"], "--top: invalid int value"),
+        (["process", "--top=x"], "--top/--limit: invalid int value"),
         (["process", "--from=never"], "time 'never'"),
         (["process", "--tree", "--at=never"], "time 'never'"),
     ],
