@@ -174,7 +174,7 @@ def _cpus(now: Now, width: int, signs: Signs) -> list[Text]:
     curve = [_share(percent) for percent in now.course("cpu", "busy", "total", room)]
     line.append(_curve(curve, signs).rjust(room), "green")
     shares = [(label, now.derived("cpu", f"{label}_percent", "total"), style) for label, style in _SHARES]
-    known = (_named(label, f"{percent:.1f}", style) for label, percent, style in shares if percent is not None)
+    known = (_named(label, f"{percent:.1f} %", style) for label, percent, style in shares if percent is not None)
     line = _joined(line, known, width)
     per_row = max(1, width // _CELL_WIDTH)
     if len(cpus) > per_row * _CPU_ROWS_MAX:
@@ -246,10 +246,10 @@ def _load(now: Now, width: int, signs: Signs) -> list[Text]:
     tasks, runnable = now.value("load", "tasks"), now.value("load", "tasks_runnable")
     if tasks is not None and runnable is not None:
         items.append(_named("tasks", f"{tasks:.0f}, {runnable:.0f} runnable"))
-    for metric, label in (("context_switches", "switches"), ("interrupts", "interrupts"), ("forks", "forks")):
+    for metric in ("context_switches", "interrupts", "forks"):
         rate = now.rate("system", metric)
         if rate is not None:
-            items.append(_named(label, f"{number(rate)}/s"))
+            items.append(_named(metric, f"{number(rate)}/s"))
     lines = [_joined(Text.assemble(("Load     ", _LABEL), spelled), items, width)]
     items = []
     for resource in now.instances("pressure"):
@@ -320,6 +320,8 @@ def _batteries(now: Now, width: int, signs: Signs) -> list[Text]:
 
 
 class _Column(NamedTuple):
+    """``title``: the name under which its numbers can be asked for."""
+
     title: str
     width: int
     cell: Callable[[str], str]
@@ -360,13 +362,13 @@ def _disks(now: Now, width: int, signs: Signs) -> list[Text]:
         return lambda name: _spelled(now.derived("disk", column, name), spell, signs)
 
     columns = (
-        _Column("read", 14, rate("read_bytes", lambda value: f"{size(value)}/s")),
-        _Column("written", 14, rate("written_bytes", lambda value: f"{size(value)}/s")),
-        _Column("busy", 9, derived("utilization", lambda value: f"{value:.1f} %")),
-        _Column("reads", 10, rate("reads", lambda value: f"{number(value)}/s")),
-        _Column("writes", 10, rate("writes", lambda value: f"{number(value)}/s")),
-        _Column("queue", 8, derived("queue_length", lambda value: f"{value:.2f}")),
-        _Column("wait", 11, derived("await", lambda value: f"{value * 1000:.2f} ms")),
+        _Column("read_bytes", 11, rate("read_bytes", lambda value: f"{size(value)}/s")),
+        _Column("written_bytes", 14, rate("written_bytes", lambda value: f"{size(value)}/s")),
+        _Column("utilization", 12, derived("utilization", lambda value: f"{value:.1f} %")),
+        _Column("reads", 9, rate("reads", lambda value: f"{number(value)}/s")),
+        _Column("writes", 9, rate("writes", lambda value: f"{number(value)}/s")),
+        _Column("await", 11, derived("await", lambda value: f"{value * 1000:.2f} ms")),
+        _Column("queue_length", 13, derived("queue_length", lambda value: f"{value:.2f}")),
     )
     return _grid("Disk", used, columns, width)
 
@@ -380,12 +382,12 @@ def _networks(now: Now, width: int, signs: Signs) -> list[Text]:
         return lambda name: _spelled(ask("network", column, name), lambda value: f"{spell(value)}/s", signs)
 
     columns = (
-        _Column("received", 14, cell(now.rate, "received_bytes", "B")),
-        _Column("sent", 14, cell(now.rate, "sent_bytes", "B")),
-        _Column("packets in", 12, cell(now.rate, "received_packets", "1")),
-        _Column("out", 9, cell(now.rate, "sent_packets", "1")),
+        _Column("received_bytes", 15, cell(now.rate, "received_bytes", "B")),
+        _Column("sent_bytes", 12, cell(now.rate, "sent_bytes", "B")),
         _Column("errors", 9, cell(now.derived, "errors", "1")),
         _Column("drops", 9, cell(now.derived, "drops", "1")),
+        _Column("received_packets", 17, cell(now.rate, "received_packets", "1")),
+        _Column("sent_packets", 13, cell(now.rate, "sent_packets", "1")),
     )
     return _grid("Network", names, columns, width)
 

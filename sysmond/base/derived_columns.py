@@ -43,6 +43,12 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
         _share("system", "system", "Share of time in the kernel, without interrupts."),
         _share("iowait", "iowait", "Share of time idle, while tasks waited for disk I/O."),
         _share("irq", "irq + softirq", "Share of time serving interrupts, hard and soft."),
+        _share("hardirq", "irq", "Share of time serving hardware interrupts (mpstat %irq)."),
+        _share("softirq", "softirq", "Share of time serving soft interrupts (mpstat %soft)."),
+        _share("guest", "guest", "Share of time running virtual CPUs, which user has, too."),
+        _share("guest_nice", "guest_nice", "Share of time running virtual CPUs at lowered priority; nice has it, too."),
+        _share("user_without_guest", "user - guest", "Share of time in user mode, without guests (mpstat %usr)."),
+        _share("nice_without_guest", "nice - guest_nice", "The same at lowered priority (mpstat %nice)."),
         _share("steal", "steal", "Share of time in which the hypervisor ran something else."),
         _share("idle", "idle", "Share of time with nothing to do."),
     ),
@@ -55,6 +61,22 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
         ),
         Derived("swap_used", "B", "swap_total - swap_free", "Swap space in use."),
         Derived("swap_used_percent", "%", "(swap_total - swap_free) / swap_total * 100", "Share of swap in use."),
+        Derived(
+            "swap_cached_percent",
+            "%",
+            "swap_cached / (swap_total - swap_free) * 100",
+            "Of swap in use, the share that is in memory, too (sar %swpcad).",
+        ),
+        Derived("cache", "B", "cached + slab_reclaimable", "Page cache and slab that can be reclaimed (vmstat cache)."),
+        Derived(
+            "huge_pages_used", "1", "huge_pages_total - huge_pages_free", "Huge pages of the pool that are allocated."
+        ),
+        Derived(
+            "huge_pages_used_percent",
+            "%",
+            "(huge_pages_total - huge_pages_free) / huge_pages_total * 100",
+            "Share of the pool of huge pages that is allocated (sar %hugused).",
+        ),
     ),
     "disk": (
         Derived("utilization", "%", "io_time * 100", "Share of time with a request in flight (iostat %util)."),
@@ -67,7 +89,12 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
         Derived("request_size", "B", "(read_bytes + written_bytes) / (reads + writes)", "Size of a read or a write."),
         Derived("read_size", "B", "read_bytes / reads", "Size of a read (iostat rareq-sz)."),
         Derived("write_size", "B", "written_bytes / writes", "Size of a write (iostat wareq-sz)."),
+        Derived("discard_size", "B", "discarded_bytes / discards", "Size of a discard (iostat dareq-sz)."),
         Derived("transfers", "1/s", "reads + writes", "Reads and writes (iostat tps)."),
+        Derived("throughput", "B/s", "read_bytes + written_bytes", "Bytes read and written (iostat kB/s)."),
+        Derived(
+            "merged", "1/s", "reads_merged + writes_merged", "Reads and writes joined to a neighbour (iostat rqm/s)."
+        ),
         Derived(
             "reads_merged_percent",
             "%",
@@ -80,9 +107,22 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
             "writes_merged / (writes_merged + writes) * 100",
             "Share of writes that were joined to a neighbour (iostat %wrqm).",
         ),
+        Derived(
+            "discards_merged_percent",
+            "%",
+            "discards_merged / (discards_merged + discards) * 100",
+            "Share of discards that were joined to a neighbour (iostat %drqm).",
+        ),
     ),
     "filesystem": (
         Derived("used_percent", "%", "used / (used + available) * 100", "Share in use of what users may have, as df."),
+        Derived("used_of_size_percent", "%", "used / size * 100", "Share in use of all of it (sar %fsused)."),
+        Derived(
+            "unavailable_percent",
+            "%",
+            "(size - available) / size * 100",
+            "Share that users cannot have: in use, or reserved (sar %ufsused).",
+        ),
         Derived("inodes_used_percent", "%", "inodes_used / inodes * 100", "Share of inodes in use."),
     ),
     "network": (
@@ -100,6 +140,12 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
             "sent_bytes * 8 / link.speed@@ * 100",
             "Share of the link's speed that is sent; absent where none is known.",
         ),
+        Derived(
+            "utilization",
+            "%",
+            "max(received_bytes, sent_bytes) * 8 / link.speed@@ * 100",
+            "Share of the link's speed in the direction with more of it (sar %ifutil).",
+        ),
         Derived("errors", "1/s", "receive_errors + send_errors", "Packets with errors, in and out."),
         Derived("drops", "1/s", "receive_drops + send_drops", "Packets dropped, in and out."),
     ),
@@ -113,6 +159,9 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
         ),
     ),
     "vm": (
+        Derived(
+            "pages_reclaimed", "page/s", "pgsteal_kswapd + pgsteal_direct", "Pages that were reclaimed (sar pgsteal/s)."
+        ),
         Derived(
             "reclaim_percent",
             "%",

@@ -497,8 +497,8 @@ def test_a_name_that_is_recorded_stays_what_is_recorded(tmp_path: Path) -> None:
 
 
 STATS = """\
-259 0 nvme0n1 183920 41021 17523840 61230 902311 550120 44120832 1250981 0 402380 1391212 5012 0 88120 702 9120 78299
-259 0 nvme0n1 184021 41030 17531904 61291 902999 550301 44141312 1252004 2 402931 1392377 5013 0 88184 703 9125 78311
+259 0 nvme0n1 183920 41021 17523840 61230 902311 550120 44120832 1250981 0 402380 1391212 5012 40 88120 702 9120 78299
+259 0 nvme0n1 184021 41030 17531904 61291 902999 550301 44141312 1252004 2 402931 1392377 5013 43 88184 703 9125 78311
 """.splitlines()
 
 
@@ -518,6 +518,10 @@ def test_a_disk_has_what_iostat_computes(tmp_path: Path) -> None:
         "queue_length": queue_ms / 1000,
         "utilization": busy_ms / 1000 * 100,
         "transfers": reads + writes,
+        "throughput": (sectors + sectors_written) * 512,
+        "merged": reads_merged + writes_merged,
+        "discard_size": (second[13] - first[13]) * 512 / (second[11] - first[11]),
+        "discards_merged_percent": (second[12] - first[12]) / (second[12] - first[12] + second[11] - first[11]) * 100,
         "reads_merged_percent": reads_merged / (reads_merged + reads) * 100,
         "writes_merged_percent": writes_merged / (writes_merged + writes) * 100,
         "discard_await": (second[14] - first[14]) / (second[11] - first[11]) / 1000,

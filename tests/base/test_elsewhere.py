@@ -22,7 +22,7 @@ SERIES = [("disk", "read_bytes", "sda"), ("memory", "free", ""), ("ink", "left",
         ("temp12_crit", {"temperature/crit"}),
         ("temp_crit", set()),
         ("node_rapl_core_joules_total", {"rapl/energy@package-*:core"}),
-        ("SI", {"cpu/softirq", "vm/pswpin"}),
+        ("SI", {"cpu/softirq_percent", "vm/pswpin"}),
         ("", set()),
         ("disk/read_bytes", set()),
         ("*", set()),
@@ -42,8 +42,8 @@ def test_a_name_of_the_same_case_comes_before_others() -> None:
 def test_how_a_meaning_is_spelled() -> None:
     (name,) = elsewhere.of("kbmemused")
     assert (name.paths, name.unit, name.is_about, name.is_sum) == (("memory/used",), "KiB", True, False)
-    (name,) = [name for name in elsewhere.of("cache") if name.program == "free"]
-    assert (name.meanings, name.is_sum) == (("memory/cached + memory/slab_reclaimable",), True)
+    (name,) = [name for name in elsewhere.of("us") if name.program == "vmstat"]
+    assert (name.meanings, name.is_sum) == (("cpu/user_percent + cpu/nice_percent",), True)
     (name,) = [name for name in elsewhere.of("used") if name.program == "free"]
     assert (name.meanings, name.is_sum) == (("memory/used", "memory/swap_used"), False)
 
@@ -73,6 +73,6 @@ def test_a_column_of_one_table_is_never_answered_with_one_that_it_has_not() -> N
     assert elsewhere.suggest_column("RES", "process", columns) == "; did you mean rss (RES in top, htop)?"
     assert elsewhere.suggest_column("RES", "thread", columns) == "; did you mean rss (RES in top, htop)?", "as there"
     assert elsewhere.suggest_column("RES", "disk", ("read_bytes",)) == ""
-    shared = elsewhere.suggest_column("%usr", "cpu", ("user_percent",))
-    assert shared == "; did you mean user_percent (%usr in sar, mpstat)?", "pidstat has it of processes"
+    shared = elsewhere.suggest_column("%usr", "cpu", ("user_without_guest_percent",))
+    assert shared == "; did you mean user_without_guest_percent (%usr in sar, mpstat)?", "pidstat has it of processes"
     assert elsewhere.suggest_column("sheets", "job", ("pages",), [("Sheets", "pages")]) == "; did you mean pages?"

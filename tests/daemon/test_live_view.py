@@ -18,10 +18,12 @@ from sysmond_probes.cpu_throttle import CPU_THROTTLE
 from sysmond_probes.hwmon import FAN
 from sysmond_probes.temperature import TEMPERATURE
 
+from docs import generate
 from sysmon_tools.busiest import Busiest, Busy
 from sysmon_tools.live import StoredFolders, last_lines
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Signs, Storage, duration, frame, number, size
 from sysmond.base.clock import Relation
+from sysmond.base.derived_columns import of_table
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
@@ -203,14 +205,14 @@ def test_a_frame_of_80_by_24_has_everything(runtime: Path, machine: Machine) -> 
         "earth",
         "recording",
         "CPU       25.0 %",
-        "user 20.0",
+        "user 20.0 %",
         "cpu0     ██",
         " 50.0 % cpu1",
         "25.0 %  1.00 GiB of 4.00 GiB",
         "1.25  0.50  0.07  tasks 321, 2 runnable",
         "cpu 12.3 %",
-        "sda             1.00 MiB/s    4.00 KiB/s",
-        "eth0            1.46 KiB/s",
+        "sda          1.00 MiB/s    4.00 KiB/s",
+        "eth0             1.46 KiB/s",
         "CPU 0.70 ms/s · probes 0.40 ms/s · RSS 11.0 MiB",
         "58 series · late 0.09 ms · 3 missed · 4 dropped",
         "in RAM 2 files, 3.00 MiB · on disk 5 files, 7.00 MiB · 5 min ago",
@@ -219,6 +221,16 @@ def test_a_frame_of_80_by_24_has_everything(runtime: Path, machine: Machine) -> 
     ):
         assert expected in shown, f"{expected!r} is not in\n{shown}"
     assert "sr0" not in shown, "a drive that was never used has no line"
+
+
+def test_what_a_heading_says_can_be_asked_for(runtime: Path, machine: Machine) -> None:
+    lines = text(scene(follower(runtime).read()), width=120, height=40).splitlines()
+    own = {probe.table.name: probe.table for probe in generate.own_probes()}
+    for title, table in (("Disk", own["disk"]), ("Network", own["network"])):
+        (heading,) = [line for line in lines if line.startswith(f"{title}  ")]
+        names = heading.split()[1:]
+        assert len(names) >= 6
+        assert {*names} <= {*(metric.name for metric in table.metrics), *of_table(table)}
 
 
 def test_heat_and_batteries_are_shown_where_they_are(runtime: Path, machine: Machine) -> None:

@@ -12,7 +12,7 @@ _VMSTAT = {
     "swpd": "memory/swap_used in KiB",
     "free": "memory/free in KiB",
     "buff": "memory/buffers in KiB",
-    "cache": "memory/cached + memory/slab_reclaimable in KiB",
+    "cache": "memory/cache in KiB",
     "inact": "memory/inactive in KiB",
     "active": "memory/active in KiB",
     "si": "vm/pswpin in KiB/s",
@@ -26,6 +26,7 @@ _VMSTAT = {
     "id": "cpu/idle_percent",
     "wa": "cpu/iowait_percent",
     "st": "cpu/steal_percent",
+    "gu": "cpu/guest_percent + cpu/guest_nice_percent",
 }
 _FREE = {
     "total": "memory/total or memory/swap_total in KiB",
@@ -34,7 +35,7 @@ _FREE = {
     "shared": "memory/shmem in KiB",
     "buff/cache": "memory/buffers_and_cache in KiB",
     "buffers": "memory/buffers in KiB",
-    "cache": "memory/cached + memory/slab_reclaimable in KiB",
+    "cache": "memory/cache in KiB",
     "available": "memory/available in KiB",
 }
 _TOP = {
@@ -65,8 +66,8 @@ _TOP = {
     "ni": "cpu/nice_percent",
     "id": "cpu/idle_percent",
     "wa": "cpu/iowait_percent",
-    "hi": "cpu/irq",
-    "si": "cpu/softirq",
+    "hi": "cpu/hardirq_percent",
+    "si": "cpu/softirq_percent",
     "st": "cpu/steal_percent",
 }
 _HTOP = {
