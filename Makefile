@@ -11,7 +11,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: help setup run test check-fast lint format types floors locks pytest check-all lock audit lab lab-kernels docs manuals \
+.PHONY: help setup bpf run test check-fast lint format types floors locks pytest check-all lock audit lab lab-kernels docs manuals \
 	install-files benchmarks clean
 
 help:
@@ -28,10 +28,15 @@ help:
 	@echo 'make lock          pin every package that the project needs, with hashes; ARGS=--upgrade takes the newest'
 	@echo 'make audit         ask whether what is pinned has known holes'
 	@echo 'make setup         only set up .venv'
+	@echo 'make bpf           compile the BPF programs, or say what is missing for that'
 	@echo 'make clean         back to a fresh clone'
 
 setup:
 	@sh tools/setup.sh
+
+# Where clang is, setting up compiles them; this says so, or what to install.
+bpf:
+	@sh tools/setup.sh bpf
 
 run: setup
 	@$(BIN)/sysmond $(ARGS)
@@ -126,5 +131,5 @@ benchmarks: setup
 	@$(BIN)/python benchmarks/run.py $(if $(DATA),--data '$(DATA)') $(ARGS)
 
 clean:
-	rm -rf .venv build dist *.egg-info sysmond/tasks/bpf/*.bpf.o .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist *.egg-info sysmond/tasks/bpf/*/*.bpf.o .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

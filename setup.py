@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one thing that pyproject.toml cannot say: that the BPF programs in ``bpf/`` are compiled, where clang is there.
 
-Without clang the package is whole but for them; what is read by them is then read from /proc.
+They are made for every architecture, whichever builds, so that one wheel serves all. Without clang the package is whole
+but for them; what is read by them is then read from /proc.
 """
 
-import platform
 import shutil
 import subprocess
 import sys
@@ -15,38 +15,38 @@ from setuptools.command.build_py import build_py
 
 SOURCES = Path(__file__).resolve().parent / "bpf"
 PACKAGE = "sysmond/tasks/bpf"
-FLAGS = ("-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter")
-# Declarations that not every program needs.
-FLAGS_OF_HEADERS = ("-Wno-unused-const-variable", "-Wno-unused-function")
+# Both architectures are little-endian, which the processor that builds need not be.
+FLAGS = ("-target", "bpfel", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter")
+# Declarations that not every program needs; and the types name no folder of the machine that builds.
+FLAGS_OF_HEADERS = ("-Wno-unused-const-variable", "-Wno-unused-function", f"-ffile-prefix-map={SOURCES.parent}=.")
 # Which registers a program finds is a matter of the processor.
-ARCHITECTURES = {"x86_64": "x86", "i686": "x86", "aarch64": "arm64"}
+ARCHITECTURES = ("arm64", "x86")
 
 
-def compile_to(folder: Path) -> list[Path]:
-    """Compile every program into a folder; what could not be is said and left out."""
+def compile_to(package: Path) -> list[str]:
+    """Compile every program into a folder of each architecture; what could not be is said and left out."""
     clang, strip = shutil.which("clang"), shutil.which("llvm-strip")
     if clang is None:
         sys.stderr.write("clang is not there: BPF programs are left out\n")
         return []
-    machine = platform.machine()
-    architecture = f"-D__TARGET_ARCH_{ARCHITECTURES.get(machine, machine)}"
-    folder.mkdir(parents=True, exist_ok=True)
     made = []
-    for source in sorted(SOURCES.glob("*.bpf.c")):
-        target = folder / source.with_suffix(".o").name
-        unfinished = target.with_suffix(".unfinished")
-        command = [clang, *FLAGS, *FLAGS_OF_HEADERS, architecture, "-c", str(source), "-o", str(unfinished)]
-        try:
-            subprocess.run(command, check=True)  # noqa: S603  the packager's own compiler
-            if strip is not None:
-                # What debuggers need; the types stay, by which the kernel fits a program to itself.
-                subprocess.run([strip, "-g", str(unfinished)], check=True)  # noqa: S603  as above
-        except (OSError, subprocess.CalledProcessError) as failure:
-            unfinished.unlink(missing_ok=True)
-            sys.stderr.write(f"{source.name} is left out: {failure}\n")
-            continue
-        unfinished.replace(target)
-        made.append(target)
+    for architecture in ARCHITECTURES:
+        (package / architecture).mkdir(parents=True, exist_ok=True)
+        for source in sorted(SOURCES.glob("*.bpf.c")):
+            name = f"{architecture}/{source.stem}.o"
+            unfinished = package / f"{name}.unfinished"
+            target = (f"-D__TARGET_ARCH_{architecture}", "-c", str(source), "-o", str(unfinished))
+            try:
+                subprocess.run([clang, *FLAGS, *FLAGS_OF_HEADERS, *target], check=True)  # noqa: S603  the packager's own
+                if strip is not None:
+                    # What debuggers need; the types stay, by which the kernel fits a program to itself.
+                    subprocess.run([strip, "-g", str(unfinished)], check=True)  # noqa: S603  as above
+            except (OSError, subprocess.CalledProcessError) as failure:
+                unfinished.unlink(missing_ok=True)
+                sys.stderr.write(f"{name} is left out: {failure}\n")
+                continue
+            unfinished.replace(package / name)
+            made.append(name)
     return made
 
 
@@ -56,8 +56,7 @@ class BuildWithPrograms(build_py):
     def run(self) -> None:
         """Copy the modules and compile the programs."""
         super().run()
-        beside_sources = Path(__file__).resolve().parent / PACKAGE
-        self.objects = compile_to(beside_sources if self.editable_mode else Path(self.build_lib) / PACKAGE)
+        self.objects = compile_to((SOURCES.parent if self.editable_mode else Path(self.build_lib)) / PACKAGE)
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:  # noqa: FBT001, FBT002  as its base has it
         """Name what is built."""
@@ -68,8 +67,8 @@ class BuildWithPrograms(build_py):
         return {**super().get_output_mapping(), **(self._built() if self.editable_mode else {})}
 
     def _built(self) -> dict[str, str]:
-        found = getattr(self, "objects", [])
-        return {str(Path(self.build_lib) / PACKAGE / each.name): str(each) for each in found}
+        sources, built = SOURCES.parent / PACKAGE, Path(self.build_lib) / PACKAGE
+        return {str(built / name): str(sources / name) for name in getattr(self, "objects", [])}
 
 
 setup(cmdclass={"build_py": BuildWithPrograms})

@@ -64,8 +64,8 @@ NEEDS = {
 }
 # What would help, by a word of the reason why a program is refused.
 BPF_HELPS = {
-    "clang": "install clang and llvm, then sysmond anew: its BPF programs are built with it",
-    "libbpf": "libbpf 1 (package libbpf1)",
+    "clang": "a package or a wheel of sysmond, which has them; in a checkout: make bpf",
+    "libbpf": "libbpf 1: apt-get install libbpf1",
     "no object of BPF": "install sysmond anew: a file of it is damaged",
     "BTF": "a kernel with CONFIG_DEBUG_INFO_BTF",
     "CAP_BPF": "root, or CAP_BPF and CAP_PERFMON for the loader",

@@ -29,17 +29,20 @@ find_python() {
     return 1
 }
 
-# Installs Debian packages where that is possible, and otherwise says which are missing.
+# What belongs to the machine is for its owner to install.
 need_packages() {
-    reason=$1
-    shift
-    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-        fail "$reason; install $* (Debian, Ubuntu) or Python 3.11 or later with venv, then try again"
-    fi
-    echo "setup: $reason; installing $*"
-    export DEBIAN_FRONTEND=noninteractive
-    { apt-get update -qq && apt-get install -qq -y --no-install-recommends "$@"; } >/dev/null 2>&1 ||
-        fail "apt-get could not install $*; try it by hand to see why"
+    fail "$1; on Debian and Ubuntu: apt-get install $2; elsewhere Python 3.11 or later with venv"
+}
+
+# Without clang there is nothing to load, without libbpf nothing that loads.
+missing_for_bpf() {
+    command -v clang >/dev/null || printf ' clang llvm'
+    "$VENV/bin/python" -I -c 'import ctypes; ctypes.CDLL("libbpf.so.1")' 2>/dev/null || printf ' libbpf1'
+}
+
+say_how_processes_are_read() {
+    missing=$(missing_for_bpf)
+    [ -z "$missing" ] || echo "setup: processes are read from /proc; to read them by BPF: apt-get install$missing, then make bpf"
 }
 
 # Runs pip with its output in a log.
@@ -88,7 +91,7 @@ wanted_links=$(echo "$wanted_links"; cksum bpf/* setup.py pyproject.toml; comman
 
 if [ "$(cat "$VENV/made-from" 2>/dev/null)" != "$wanted_packages" ] || ! "$VENV/bin/python" -c "$SUITABLE" 2>/dev/null; then
     python=$(find_python) || {
-        need_packages 'no Python 3.11 or later found' python3 python3-venv
+        need_packages 'no Python 3.11 or later found' 'python3 python3-venv'
         python=$(find_python) || fail 'the Python of this distribution is older than 3.11; install a newer one'
     }
     if ! "$python" -c "$CAN_MAKE_VENV" 2>/dev/null; then
@@ -110,9 +113,16 @@ if [ "$(cat "$VENV/made-from" 2>/dev/null)" != "$wanted_packages" ] || ! "$VENV/
     link_project
     echo "$wanted_links" >"$VENV/linked"
     echo "$wanted_packages" >"$VENV/made-from"
+    say_how_processes_are_read
 elif [ ! -d build ] || [ "$(cat "$VENV/linked" 2>/dev/null)" != "$wanted_links" ]; then
     : >"$LOG"
     link_project
     echo "$wanted_links" >"$VENV/linked"
+    say_how_processes_are_read
 fi
 add_older_dbus
+if [ "${1:-}" = bpf ]; then
+    missing=$(missing_for_bpf)
+    [ -z "$missing" ] || fail "no BPF without$missing: apt-get install$missing, then make bpf"
+    echo 'bpf: compiled, and libbpf is there'
+fi

@@ -20,7 +20,7 @@ from sysmond.tasks.bpf import loader
 from sysmond.tasks.bpf.loader import BTF, LoadRequest, load, unload
 from sysmond.tasks.bpf.refusals import missing_capabilities
 
-OBJECTS = Path(__file__).resolve().parent.parent.parent / "sysmond/tasks/bpf"
+OBJECTS = Path(__file__).resolve().parent.parent.parent / "sysmond/tasks/bpf" / loader.ARCHITECTURES[os.uname().machine]
 MNT_DETACH = 2
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -23,7 +23,7 @@ from tests.support.pinned import loaded, why_not
 from tests.support.whole import CAPABILITIES, Recorder, a_recorder, within
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF")
-OBJECTS = Path(loader.__file__).parent
+OBJECTS = loader.objects_of(os.uname().machine)
 # Reads a register that nothing was put into: no verifier lets that pass.
 REFUSED = struct.pack("<BBhi", 0x79, 0x90, 0, 0)
 
@@ -36,7 +36,7 @@ def recorder() -> Iterator[Recorder]:
 
 def broken(name: str, to: Path, sections: Sequence[str]) -> Path:
     """A copy of an object whose programs of some sections begin with what the verifier refuses."""
-    image = bytearray((OBJECTS / f"{name}.bpf.o").read_bytes())
+    image = bytearray(Path(OBJECTS, f"{name}.bpf.o").read_bytes())
     table = struct.unpack_from("<Q", image, 0x28)[0]
     size, count, names = struct.unpack_from("<HHH", image, 0x3A)
     heads = [struct.unpack_from("<IIQQQQ", image, table + size * number) for number in range(count)]
@@ -116,7 +116,7 @@ def test_an_object_that_is_none_costs_only_its_own_programs(recorder: Recorder) 
 
 def test_it_costs_no_more_when_it_is_met_again(tmp_path: Path) -> None:
     """What is pinned is kept by looking into the objects that it was made of: one of them is none."""
-    for path in OBJECTS.glob("*.bpf.o"):
+    for path in Path(OBJECTS).glob("*.bpf.o"):
         shutil.copy(path, tmp_path)
     (tmp_path / "tasks.bpf.o").write_bytes(b"not ELF at all")
     asked = loader.LoadRequest(str(tmp_path), objects=str(tmp_path))

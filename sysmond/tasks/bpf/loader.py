@@ -47,6 +47,8 @@ CGROUPS_BYTES = 256 * 1024
 # ``hierarchy`` of bpf/measure.h, by the controller of version 1; version 2 has none.
 _HIERARCHIES = {"": 0, "memory": 1, "pids": 2, "cpu": 3, "cpuacct": 4}
 _NO_HIERARCHY = 5
+# What the sources call a processor by whose registers a system call is found, by the machine as uname(2) names it.
+ARCHITECTURES = {"x86_64": "x86", "i686": "x86", "aarch64": "arm64"}
 _PLACES = re.compile(rb"^([0-9a-f]+) \w (__sched_text_start|__sched_text_end|_stext|_etext)$", re.MULTILINE)
 
 
@@ -78,7 +80,8 @@ class LoadRequest(NamedTuple):
     """What to load for whom. ``threads``: with rows of threads; ``sleepers``: with what all threads are doing.
 
     ``gid``: the group that may use the pins; -1: only the user who loads them. ``machine``: where the machine has a
-    BPF file system, used where we may not mount our own.
+    BPF file system, used where we may not mount our own. ``objects``: where the programs lie; empty: those that are
+    installed for this machine.
     """
 
     runtime: str
@@ -86,7 +89,17 @@ class LoadRequest(NamedTuple):
     sleepers: bool = False
     gid: int = -1
     machine: str = bpffs.MACHINE
-    objects: str = os.path.dirname(__file__)
+    objects: str = ""
+
+
+def objects_of(machine: str) -> str:
+    """Name the folder of the objects for a machine, as uname(2) names it.
+
+    :raises Error: for one that there are none for.
+    """
+    if machine not in ARCHITECTURES:
+        raise Error(f"no BPF programs for {machine}; expected one of {', '.join(ARCHITECTURES)}")
+    return f"{os.path.dirname(__file__)}/{ARCHITECTURES[machine]}"
 
 
 def load(asked: LoadRequest) -> dict[str, object]:
@@ -152,10 +165,9 @@ class _Loading:
         :raises Error: without libbpf, without objects.
         """
         self._pins = pins
+        objects = asked.objects or objects_of(os.uname().machine)
+        self._contents = {name: _content(objects, name) for name in dict.fromkeys(spec.object for spec in PROGRAMS)}
         self._library = Libbpf()
-        self._contents = {
-            name: _content(asked.objects, name) for name in dict.fromkeys(program.object for program in PROGRAMS)
-        }
         tasks = _tasks_max()
         stacks = STACKS_MAX if asked.sleepers else STACKS_AWAKE_MAX
         self._lengths = {

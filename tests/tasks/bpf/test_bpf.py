@@ -436,7 +436,7 @@ def test_the_verifier_is_quoted(tmp_path: Path) -> None:
         pytest.skip("clang is not there")
     source = tmp_path / "wrong.c"
     source.write_text(
-        f'#include "{OBJECTS.parent.parent.parent}/bpf/core.h"\nchar LICENSE[] SEC("license") = "GPL";\n'
+        f'#include "{OBJECTS.parents[3]}/bpf/core.h"\nchar LICENSE[] SEC("license") = "GPL";\n'
         'SEC("syscall") int wrong(u64 *context) { return *(volatile int *)(context[0] + 5); }\n'
     )
     target = tmp_path / "wrong.bpf.o"
