@@ -11,7 +11,8 @@ BIN := .venv/bin
 ARGS ?=
 
 .NOTPARALLEL:
-.PHONY: help setup bpf run test check-fast lint format types floors locks pytest check-all lock audit lab lab-kernels docs manuals \
+.PHONY: help setup bpf run test check-fast lint format types floors locks pytest check-all lock audit lab lab-kernels lab-service \
+	docs manuals \
 	install-files benchmarks clean
 
 help:
@@ -21,6 +22,7 @@ help:
 	@echo 'make check-all     the checks that take longer: kill, crash, damage and starve everything; half an hour; FULL=1 at length'
 	@echo 'make lab           boot a virtual machine and check there; ARGS="tests/lab/machine.py -k unit" checks less'
 	@echo 'make lab-kernels   boot the kernels of Debian one after the other, and read by every way in each; 10 minutes'
+	@echo 'make lab-service   boot a container with systemd and the installed service, and check that; 3 minutes'
 	@echo 'make docs          write the generated documents anew'
 	@echo 'make manuals       write manual pages and shell completions below build/share'
 	@echo 'make install-files install what lies beside the programs (units, D-Bus, polkit, manuals) below DESTDIR'
@@ -99,6 +101,10 @@ lab: setup
 # Whoever touches bpf/ runs it: what one verifier takes the next refuses.
 lab-kernels: setup
 	@$(BIN)/python -P tests/lab/kernels.py $(ARGS)
+
+# With each part as a unit of its own. Whoever touches etc/systemd runs it.
+lab-service: setup
+	@$(BIN)/python -P tests/lab/service.py $(ARGS)
 
 docs: setup
 	@$(BIN)/python docs/generate.py

@@ -21,9 +21,9 @@ from sysmond.daemon.arguments import ALONE, LOADER, RESOLVER, parser
 from sysmond.errors import EXIT_PARTIAL, Error, UsageError, nearest
 from sysmond.machine import folders, mounts
 from sysmond.machine.lock import only_one
-from sysmond.plan import kept
 from sysmond.plan import plan as plans
-from sysmond.plan.settings import NO_BUS, REMOVED, Settings, isolation, kept_folder, plan_file, resolver_command
+from sysmond.plan import plan_cache
+from sysmond.plan.settings import NO_BUS, REMOVED, Settings, isolation, plan_cache_folder, plan_file, resolver_command
 from sysmond.tasks.bpf.launch import loader_command
 
 BUSES = (NO_BUS, "system", "session")
@@ -90,7 +90,11 @@ def _start(options: argparse.Namespace, words: Sequence[str]) -> int:
     )
     if options.part is None:
         _make_way(settings)
-    if options.part == RESOLVER and (folder := kept_folder(settings)) and kept.reuse(settings.folders.runtime, folder):
+    if (
+        options.part == RESOLVER
+        and (folder := plan_cache_folder(settings))
+        and plan_cache.reuse(settings.folders.runtime, folder)
+    ):
         return 0
     if options.part in {None, RESOLVER}:
         code = _resolve(settings)

@@ -8,7 +8,7 @@ Called by ``daemon`` (which starts the resolver), by the parts, and by ``command
 
 ``config`` reads YAML into settings, ``written_settings`` is the drop-in, ``settings`` what the command line said.
 ``plugins`` finds and loads plugins, of which ``hookspecs`` says what they may have. ``plan`` is what the parts read,
-``kept`` uses that of an earlier start again, and ``catalogue`` is what people ask. ``config_keys`` declares every key
-once: its type, bounds, default and document. ``retention`` says which files are forgotten to stay within the budgets
-that are planned; ``archiver.retention_job`` forgets them.
+``plan_cache`` uses that of an earlier start again, and ``catalogue`` is what people ask. ``config_keys`` declares every
+key once: its type, bounds, default and document. ``retention`` says which files are forgotten to stay within the
+budgets that are planned; ``archiver.retention_job`` forgets them.
 """

@@ -21,7 +21,7 @@ from sysmond.base.terminal import confess, put, say
 from sysmond.errors import ConfigError, Error, NotPermittedError, UsageError, nearest
 from sysmond.machine import folders
 from sysmond.machine.commandline import Parser
-from sysmond.plan import catalogue, config, config_keys, kept, plan, plugins, retention, written_settings
+from sysmond.plan import catalogue, config, config_keys, plan, plan_cache, plugins, retention, written_settings
 from sysmond.plan.catalogue import Catalogue, Defaults, EffectiveSetting, ProbeEntry
 from sysmond.plan.config import Config, ProbeSettings
 from sysmond.plan.plan import LANE_INTERVAL_MIN_NS, Plan, PlannedProbe, Refusal, Scalar
@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             if remark := write(made, where, options.output):
                 say(remark)
-            if options.kept is not None:
+            if options.cache is not None:
                 _keep(made, where, probe_folder, options, began_ns)
     except Error as wrong:
         say(str(wrong))
@@ -239,14 +239,14 @@ def _keep(made: Made, where: config.ConfigFiles, probe_folder: str, options: arg
     modules = {name: getattr(sys.modules.get(name), "__file__", None) for name in names if not name.startswith("/")}
     with suppress(OSError, Error):
         if made.plan.refused or None in modules.values():
-            os.unlink(f"{options.kept}/{kept.MADE_OF}")
+            os.unlink(f"{options.cache}/{plan_cache.MADE_OF}")
             return
         read = [*config.files(where), config.VENDOR_FILE, f"{config.SYSTEM_FOLDER}/sysmond.yaml", where.drop_ins]
         # A folder's stamp changes with what is put into it and taken from it.
         around = [os.path.dirname(config.VENDOR_FILE), config.SYSTEM_FOLDER, probe_folder]
         files = [name for name in names if name.startswith("/")]
         paths = {*read, *around, *files, *sys.path, *_of(modules)}
-        kept.keep(os.path.dirname(options.output), options.kept, paths, began_ns)
+        plan_cache.store(os.path.dirname(options.output), options.cache, paths, began_ns)
 
 
 def _of(modules: Mapping[str, str | None]) -> Iterator[str]:
@@ -337,7 +337,7 @@ def _parser() -> Parser:
             help="have the drop-in say so" if is_set else "have the drop-in no longer say anything about it",
         )
     parser.add_argument("--parent", metavar="PID", type=int, help="write nothing once its parent is another process")
-    parser.add_argument("--kept", metavar="FOLDER", help="keep a copy here, with what it was made of")
+    parser.add_argument("--cache", metavar="FOLDER", help="keep a copy here, with what it was made of")
     parser.add_argument("--output", metavar="PLAN", help="write the plan to this file (default: standard output)")
     return parser
 

@@ -15,7 +15,7 @@ ONESHOTS = ("smart",)
 
 NO_BUS = "none"
 
-KEPT = "/var/cache/sysmond"
+PLAN_CACHE = "/var/cache/sysmond"
 
 # A plugin that hangs is given up after ten seconds, and there may be several.
 RESOLVE_S = 60.0
@@ -63,16 +63,16 @@ def daemon_command(settings: Settings) -> list[str]:
     return [sys.executable, *isolation(), "-m", "sysmond", *settings.words]
 
 
-def kept_folder(settings: Settings) -> str:
+def plan_cache_folder(settings: Settings) -> str:
     """Where the plan of the machine's own recorder is kept for its next start; empty for others, and where none is."""
     is_installed = settings.folders.runtime == SYSTEM_RUNTIME and settings.config is None and not settings.user
-    return KEPT if is_installed and os.path.isdir(KEPT) else ""
+    return PLAN_CACHE if is_installed and os.path.isdir(PLAN_CACHE) else ""
 
 
 def resolver_command(settings: Settings) -> list[str]:
     """The program that makes the plan, and what it is told."""
     command = [sys.executable, *isolation(), "-m", "sysmond.plan.resolver", "--output", plan_file(settings)]
     command.append("--user" if settings.user or os.geteuid() else "--system")
-    if folder := kept_folder(settings):
-        command += ["--kept", folder]
+    if folder := plan_cache_folder(settings):
+        command += ["--cache", folder]
     return command if settings.config is None else [*command, "--config", settings.config]

@@ -11,7 +11,7 @@ import pytest
 
 from sysmond.base.model import Lane, Sensitivity
 from sysmond.errors import NotPermittedError
-from sysmond.plan import kept, plan, resolver
+from sysmond.plan import plan, plan_cache, resolver
 from sysmond.plan.plan import Plan, PlannedProbe
 from tests.support.waiting import wait_until
 
@@ -38,12 +38,12 @@ class Place:
         self.paths = [str(self.made_of), str(self.made_of / "sysmond.yaml")]
         plan.write(PLAN, str(self.runtime / "plan.json"))
         (self.runtime / "catalogue.json").write_text("{}")
-        kept.keep(str(self.runtime), str(self.folder), self.paths, LATER_NS)
+        plan_cache.store(str(self.runtime), str(self.folder), self.paths, LATER_NS)
         for file in self.runtime.iterdir():
             file.unlink()
 
     def reuse(self) -> bool:
-        return kept.reuse(str(self.runtime), str(self.folder))
+        return plan_cache.reuse(str(self.runtime), str(self.folder))
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def test_a_plan_is_used_again_whole(place: Place) -> None:
         lambda place: (place.made_of / "sysmond.yaml").write_text("{ }\n"),
         lambda place: (place.made_of / "more.yaml").touch(),
         lambda place: (place.made_of / "sysmond.yaml").unlink(),
-        lambda place: (place.folder / kept.MADE_OF).write_text("["),
-        lambda place: (place.folder / kept.MADE_OF).unlink(),
+        lambda place: (place.folder / plan_cache.MADE_OF).write_text("["),
+        lambda place: (place.folder / plan_cache.MADE_OF).unlink(),
         lambda place: (place.folder / "plan.json").write_text("{}"),
         lambda place: (place.folder / "plan-options.json").unlink(),
         lambda place: place.folder.chmod(0o777),
@@ -79,7 +79,7 @@ def test_it_is_not_where_anything_is_otherwise(place: Place, change: Callable[[P
 
 
 def test_another_kernel_python_or_sysmond_makes_its_own(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name, value in ((kept, "__version__", "0.0"), (sys, "version", "2.7")):
+    for module, name, value in ((plan_cache, "__version__", "0.0"), (sys, "version", "2.7")):
         with monkeypatch.context() as changed:
             changed.setattr(module, name, value)
             assert not place.reuse()
@@ -94,7 +94,7 @@ def test_it_is_not_kept_where_something_changed_meanwhile(place: Place) -> None:
     assert place.reuse()
     began_ns = time.time_ns()
     (place.made_of / "sysmond.yaml").write_text("{ }\n")
-    kept.keep(str(place.runtime), str(place.folder), place.paths, began_ns)
+    plan_cache.store(str(place.runtime), str(place.folder), place.paths, began_ns)
     assert not place.reuse()
 
 
@@ -102,7 +102,7 @@ def test_it_is_not_kept_where_others_may_write(place: Place) -> None:
     assert place.reuse()
     place.folder.chmod(0o777)
     with pytest.raises(NotPermittedError, match="lets others write"):
-        kept.keep(str(place.runtime), str(place.folder), [], LATER_NS)
+        plan_cache.store(str(place.runtime), str(place.folder), [], LATER_NS)
 
 
 def test_the_resolver_keeps_what_it_makes(tmp_path: Path) -> None:
@@ -111,16 +111,16 @@ def test_the_resolver_keeps_what_it_makes(tmp_path: Path) -> None:
     run, folder = tmp_path / "run", tmp_path / "kept"
     run.mkdir()
     folder.mkdir()
-    words = ["--config", str(config), "--output", str(run / "plan.json"), "--kept", str(folder)]
+    words = ["--config", str(config), "--output", str(run / "plan.json"), "--cache", str(folder)]
 
     def is_kept() -> bool:
         assert resolver.main(words) == 0
-        return (folder / kept.MADE_OF).exists()
+        return (folder / plan_cache.MADE_OF).exists()
 
     wait_until(is_kept)  # Not as long as what it read is as new as this test.
     made = plan.read(str(run / "plan.json"))
     (run / "plan.json").unlink()
-    assert kept.reuse(str(run), str(folder))
+    assert plan_cache.reuse(str(run), str(folder))
     assert plan.read(str(run / "plan.json")) == made
     config.write_text("probes: {memory: {interval: 7s}}\n")
-    assert not kept.reuse(str(run), str(folder))
+    assert not plan_cache.reuse(str(run), str(folder))

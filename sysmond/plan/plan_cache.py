@@ -35,7 +35,7 @@ Stamp = list[int] | None
 """What the kernel says of a file or folder; None where there is none."""
 
 
-def keep(runtime: str, folder: str, paths: Iterable[str], began_ns: int) -> None:
+def store(runtime: str, folder: str, paths: Iterable[str], began_ns: int) -> None:
     """Keep the plan of a runtime folder, made since ``began_ns`` (UTC) of what lies at these paths.
 
     What was changed since then was perhaps read as it was before: then nothing is kept.

@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boot a small Debian in a container (systemd-nspawn), with sysmond as its units have it, and check it from outside.
+
+    python tests/lab/service.py [--keep]
+
+A container shares the kernel, so it is as fast as the machine, and what it shows is what belongs to systemd: that each
+part runs as its own user with its own privileges, records, obeys, and comes back. The project is installed from this
+folder as it is, for the container's Python. It takes root, mmdebstrap, systemd-nspawn and, once, a mirror of Debian
+(``LAB_MIRROR``). Exit code 0: all passed; 1: not; 2: it cannot run here. ``--keep`` leaves the container running.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
+from sysmond.history import Archive
+from sysmond.machine.folders import Folders
+from tests.lab import lab
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+FOLDER = REPOSITORY / "build/lab/service"
+ROOT = FOLDER / "root"
+SUITE = "trixie"
+TOOLS = {"mmdebstrap": "mmdebstrap", "systemd-nspawn": "systemd-container", "nsenter": "util-linux"}
+PACKAGES = (
+    *("systemd", "systemd-sysv", "dbus", "polkitd", "libpam-systemd", "udev", "libbpf1", "smartmontools"),
+    *("python3", "python3-dbus-fast", "python3-h5py", "python3-numpy", "python3-pluggy", "python3-pyudev"),
+    *("python3-rich", "python3-yaml"),
+)
+MODULES = ("sysmond", "sysmon_tools", "sysmond_probes")
+PROGRAMS = {"sysmond": "sysmond", "sysmonctl": "sysmonctl", "sysmon-extract": "sysmon_extract"}
+RESIDENTS = ("sampler", "background", "archiver", "bus")
+BOOT_S = 60.0
+COMES_S = 30.0
+
+
+def build() -> None:
+    """Make the container's root folder, once, and install the project in it as it is now."""
+    if not (ROOT / "usr").is_dir():
+        print(f"lab: fetching Debian {SUITE}; half a minute, once", file=sys.stderr)
+        unfinished = FOLDER / "unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        mirror = os.environ.get("LAB_MIRROR", "")
+        words = ["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", "--dpkgopt=force-unsafe-io"]
+        words += [f"--dpkgopt=path-exclude=/usr/share/{each}/*" for each in ("doc", "man", "locale")]
+        subprocess.run(
+            [*words, SUITE, str(unfinished), *([f"deb {mirror} {SUITE} main"] if mirror else [])], check=True
+        )
+        unfinished.rename(ROOT)
+    built = FOLDER / "package"
+    lab.package(built, FOLDER / "sources")
+    modules = ROOT / "usr/lib/python3/dist-packages"
+    for module in (*MODULES, *(info.name for info in built.glob("*.dist-info"))):
+        shutil.rmtree(modules / module, ignore_errors=True)
+        shutil.copytree(built / module, modules / module)
+    shutil.rmtree(built)
+    for program, function in PROGRAMS.items():
+        text = f"#!/usr/bin/python3 -I\nimport sys\nfrom sysmond.entry import {function}\nsys.exit({function}())\n"
+        (ROOT / "usr/bin" / program).write_text(text)
+        (ROOT / "usr/bin" / program).chmod(0o755)
+    for unit in (ROOT / "usr/lib/systemd/system").glob("*sysmond*"):
+        unit.unlink()
+    words = ["make", "--silent", "install-files", f"DESTDIR={ROOT}", "INTERPRETER=/usr/bin/python3"]
+    subprocess.run(words, cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)
+    for folder in ("var/lib/sysmond", "var/cache/sysmond"):
+        shutil.rmtree(ROOT / folder, ignore_errors=True)
+    script = "systemd-sysusers && systemd-tmpfiles --create sysmond.conf && systemctl --quiet enable sysmond.target"
+    subprocess.run(
+        ["systemd-nspawn", "-q", "-D", str(ROOT), "--register=no", "--keep-unit", "sh", "-c", script],
+        check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+class Container:
+    """A container that runs; ``leader`` is its process 1, as this machine numbers it."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+        self.leader = 0
+
+    def words(self, *command: str) -> list[str]:
+        """The command line by which something is run in it."""
+        environment = ["env", "-i", "PATH=/usr/sbin:/usr/bin", "LC_ALL=C.UTF-8", "HOME=/root"]
+        return ["nsenter", "--target", str(self.leader), "--all", *environment, *command]
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """Run a program in it, and give what it said."""
+        done = subprocess.run(self.words(*command), capture_output=True, text=True, check=False, timeout=120)
+        if check and done.returncode:
+            raise AssertionError(f"{' '.join(command)}: exit code {done.returncode}: {done.stdout}{done.stderr}")
+        return done.stdout + done.stderr
+
+    def pid(self, part: str) -> int:
+        """The process of a part, as the container numbers it; 0 for none."""
+        return int(self.run("systemctl", "show", "--value", "--property=MainPID", f"sysmond-{part}.service"))
+
+    def file(self, path: str) -> str:
+        """The content of a file in it."""
+        return self.run("cat", path)
+
+
+@contextmanager
+def booted(*, stays: bool) -> Iterator[Container]:
+    """The container, from its start to its end."""
+    words = ["systemd-nspawn", "-q", "-D", str(ROOT), "--register=no", "--keep-unit", "--capability=all"]
+    words += ["--system-call-filter=bpf perf_event_open", "--boot", "systemd.unit=multi-user.target"]
+    with (FOLDER / "console.log").open("wb") as console:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True
+        )
+    made = Container(process)
+    try:
+        wait_for("the container boots", lambda: _is_up(made), BOOT_S)
+        yield made
+    finally:
+        if not stays:
+            process.terminate()
+            process.wait(BOOT_S)
+
+
+def _is_up(made: Container) -> bool:
+    children = Path(f"/proc/{made.process.pid}/task/{made.process.pid}/children").read_text().split()
+    if not children:
+        return False
+    made.leader = int(children[0])
+    return made.run("systemctl", "is-system-running", check=False).strip() in {"running", "degraded"}
+
+
+def wait_for(what: str, met: Callable[[], bool], limit_s: float = COMES_S) -> None:
+    """Wait until something is so."""
+    until_s = time.monotonic() + limit_s
+    while not met():
+        if time.monotonic() > until_s:
+            raise AssertionError(f"not within {limit_s:.0f} s: {what}")
+        time.sleep(0.2)
+
+
+def all_run(made: Container) -> None:
+    """Wait until all residents run and a row is recorded."""
+    for part in RESIDENTS:
+        unit = f"sysmond-{part}.service"
+        wait_for(f"{unit} runs", partial(_is_active, made, unit))
+    wait_for("rows", lambda: ticks(made) > 1)
+
+
+def _is_active(made: Container, unit: str) -> bool:
+    return made.run("systemctl", "is-active", unit, check=False).strip() == "active"
+
+
+def ticks(made: Container) -> int:
+    """How many rows of the last ten seconds are there."""
+    said = made.run("sysmon-extract", "load/tasks", "--from=-10s", check=False)
+    return sum(line[:1].isdigit() and not line.endswith(",") for line in said.splitlines())
+
+
+def each_part_is_its_own_user_with_its_own_capabilities(made: Container) -> None:
+    """Sampler, archiver and bus part have none at all."""
+    allowed = {"sampler": 0, "archiver": 0, "bus": 0, "background": 1 << 2 | 1 << 12 | 1 << 19 | 1 << 34}
+    for part, bits in allowed.items():
+        status = dict(line.split(":", 1) for line in made.file(f"/proc/{made.pid(part)}/status").splitlines())
+        capabilities = {int(status[name], 16) for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb")}
+        assert capabilities <= {0, bits}, (part, capabilities)
+        assert made.run("stat", "-c", "%U", f"/run/sysmond/{part}").strip() == f"sysmond-{part}"
+        assert status["Uid"].split()[0] == made.run("id", "-u", f"sysmond-{part}").strip()
+        assert status["NoNewPrivs"].strip() == "1", part
+
+
+def programs_of_the_kernel_are_used_without_a_capability(made: Container) -> None:
+    """The loader pinned them for the group of the parts."""
+    programs = json.loads(made.file("/run/sysmond/bpf.json"))["programs"]
+    if all("ok" in said for said in programs.values()):
+        assert "by BPF, snapshot" in made.run("sysmonctl", "doctor", check=False)
+    else:
+        print(f"lab: this kernel refuses some: {programs}")
+
+
+def both_classes_reach_the_disk(made: Container) -> None:
+    """The archiver reads rings of other users by their group, and strangers do not."""
+    made.run("sysmond", "flush")
+    for sensitivity in ("public", "restricted"):
+        found = made.run("find", f"/var/lib/sysmond/{sensitivity}", "-name", "*.h5").split()
+        assert found, sensitivity
+    assert len(made.run("sysmon-extract", "command", "--from=-1min").splitlines()) > 1
+    setpriv = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+    said = made.run(*setpriv, "ls", "/run/sysmond/sampler/restricted", "/var/lib/sysmond/restricted", check=False)
+    assert said.count("Permission denied") == 2, said
+    said = made.run(*setpriv, "sysmond", "--runtime-dir=/run/sysmond", "flush", check=False)
+    assert "only root and the user of the daemon may command it" in said, said
+
+
+def orders_reach_all_parts(made: Container) -> None:
+    """By socket and by D-Bus."""
+    assert "reloaded" in made.run("sysmond", "reload")
+    for word, is_enabled in (("disable", False), ("enable", True)):
+        made.run("sysmonctl", word, "probe", "zram")
+        planned = json.loads(made.file("/run/sysmond/plan.json"))["probes"]
+        assert [probe["enabled"] for probe in planned if probe["table"] == "zram"] == [is_enabled]
+    made.run("sysmond", "mark", "checked")
+    made.run("sysmond", "pin", "--", "-1min", "now")
+    assert made.run("stat", "-c", "%U", "/var/lib/sysmond/pins.json").strip() == "sysmond-archiver"
+    said = made.run("sysmonctl", "status")
+    assert all(part in said for part in RESIDENTS), said
+    assert "state    running" in said, said
+
+
+def each_part_comes_back(made: Container) -> None:
+    """After a restart, and after it was killed."""
+    for order in (("restart",), ("kill", "--signal=KILL")):
+        for part in RESIDENTS:
+            before = made.pid(part)
+            made.run("systemctl", *order, f"sysmond-{part}.service")
+            wait_for(f"{part} comes back after {order[0]}", partial(_has_another, made, part, before))
+    all_run(made)
+
+
+def _has_another(made: Container, part: str, before: int) -> bool:
+    return made.pid(part) not in {0, before}
+
+
+def the_plan_is_used_again(made: Container) -> None:
+    """Nothing that it was made of has changed since the last time."""
+    made.run("systemctl", "restart", "sysmond-plan.service")
+    made.run("systemctl", "restart", "sysmond-plan.service")
+    assert "made-of.json" in made.run("ls", "/var/cache/sysmond")
+
+
+def a_wrong_owner_is_one_line(made: Container) -> None:
+    """Of the state folder and what is in it, as after a restore: recording goes on in RAM until it is mended."""
+    made.run("systemctl", "stop", "sysmond-archiver.service")
+    made.run("chown", "-R", "nobody:nogroup", "/var/lib/sysmond")
+    since = f"--since=@{made.run('date', '+%s').strip()}"
+    made.run("systemctl", "start", "sysmond-archiver.service")
+    said = made.run("sysmond", "flush", check=False)
+    assert "belongs to uid 65534" in said, said
+    logged = made.run("journalctl", "-b", since, "-o", "cat", "-u", "sysmond-archiver.service")
+    assert sum("belongs to uid 65534" in line for line in logged.splitlines()) == 1, logged
+    assert "Traceback" not in logged, logged
+    all_run(made)
+    for classes, group in (("public", "sysmond-parts"), ("restricted", "sysmond")):
+        made.run("chown", "-R", f"sysmond-archiver:{group}", f"/var/lib/sysmond/{classes}")
+    made.run("sh", "-c", "chown sysmond-archiver:sysmond-parts /var/lib/sysmond /var/lib/sysmond/*.json")
+    made.run("sysmond", "flush")
+
+
+def an_interpreter_that_the_user_may_not_enter_is_one_line(made: Container) -> None:
+    """As that of a virtual environment in somebody's home."""
+    made.run("sh", "-c", "mkdir -m 700 -p /root/venv/bin && cp /usr/bin/python3 /root/venv/bin/")
+    words = ("systemd-run", "--wait", "--quiet", "--unit=lab-venv.service", "--property=User=sysmond-sampler")
+    made.run(*words, "/root/venv/bin/python3", "-I", "-m", "sysmond.daemon.part", "sampler", check=False)
+    said = made.run("journalctl", "-b", "-o", "cat", "-u", "lab-venv.service")
+    assert sum("status=203/EXEC" in line for line in said.splitlines()) == 1, said
+    assert "Traceback" not in said, said
+
+
+def a_user_that_is_missing_is_one_line(made: Container) -> None:
+    """As after it was removed by hand."""
+    words = ("systemd-run", "--wait", "--quiet", "--unit=lab-user.service", "--property=User=sysmond-nobody")
+    made.run(*words, "/usr/bin/python3", "-I", "-m", "sysmond.daemon.part", "sampler", check=False)
+    said = made.run("journalctl", "-b", "-o", "cat", "-u", "lab-user.service")
+    assert sum("user credentials" in line for line in said.splitlines()) == 1, said
+
+
+def what_it_costs(made: Container) -> None:
+    """Figures for docs/design/0013-service.md."""
+    total_kib = 0
+    for part in RESIDENTS:
+        pid = made.pid(part)
+        fields = made.file(f"/proc/{pid}/stat").rpartition(") ")[2].split()
+        (pss,) = (line.split()[1] for line in made.file(f"/proc/{pid}/smaps_rollup").splitlines() if line[:4] == "Pss:")
+        total_kib += int(pss) if part != "bus" else 0
+        own_ms, children_ms = (sum(map(int, fields[at : at + 2])) * 10 for at in (11, 13))
+        print(f"lab: {part}: {own_ms} ms CPU, its children {children_ms} ms; {pss} KiB PSS")
+    print(f"lab: PSS without the bus part: {total_kib} KiB")
+    print(made.run("systemd-analyze", "critical-chain", "--no-pager", "multi-user.target"))
+
+
+CHECKS = (
+    all_run,
+    what_it_costs,
+    each_part_is_its_own_user_with_its_own_capabilities,
+    programs_of_the_kernel_are_used_without_a_capability,
+    both_classes_reach_the_disk,
+    orders_reach_all_parts,
+    each_part_comes_back,
+    the_plan_is_used_again,
+    a_wrong_owner_is_one_line,
+    an_interpreter_that_the_user_may_not_enter_is_one_line,
+    a_user_that_is_missing_is_one_line,
+)
+
+
+def a_shutdown_puts_all_on_the_disk(made: Container) -> None:
+    """The last rows of the lanes, too: what is in RAM goes with the container."""
+    last_ns = _last_ns(made)
+    assert last_ns
+    made.run("systemctl", "poweroff", check=False)
+    made.process.wait(BOOT_S)
+    state = str(ROOT / "var/lib/sysmond")
+    stored_ns = int(Archive(Folders(state, state)).select("load/tasks", raw=True).times_ns[-1])
+    assert stored_ns >= last_ns, (stored_ns, last_ns)
+
+
+def _last_ns(made: Container) -> int:
+    """When the newest row was recorded, in UTC nanoseconds and whole seconds; 0 for none."""
+    *_, last = made.run("sysmon-extract", "load/tasks", "--from=-10s").splitlines()
+    return int(datetime.fromisoformat(last.partition(",")[0]).timestamp()) * 10**9
+
+
+def missing() -> str:
+    """Why it cannot run here; nothing where it can."""
+    if os.geteuid():
+        return "only root can boot a container"
+    return lab.missing({**TOOLS, "git": "git"})
+
+
+def main() -> int:
+    """Build what is missing, boot, check."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--keep", action="store_true", help="leave the container running")
+    chosen = options.parse_args()
+    if reason := missing():
+        print(f"lab: {reason}", file=sys.stderr)
+        return 2
+    try:
+        build()
+    except subprocess.CalledProcessError as failure:
+        print(f"lab: {failure.cmd[0]} failed, as it says above", file=sys.stderr)
+        return 2
+    failed = 0
+    with booted(stays=chosen.keep) as made:
+        for check in (*CHECKS, *(() if chosen.keep else (a_shutdown_puts_all_on_the_disk,))):
+            try:
+                check(made)
+            except (AssertionError, subprocess.TimeoutExpired) as failure:
+                failed += 1
+                print(f"{check.__name__} FAILED: {failure}", flush=True)
+            else:
+                print(f"{check.__name__} PASSED", flush=True)
+    print(f"lab: {'FAILED' if failed else 'passed'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
