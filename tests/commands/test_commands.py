@@ -98,10 +98,22 @@ def test_a_marker_and_a_flush_are_events_and_the_end_is_one_too(
     assert command(folders, "flush") == 0
     assert capsys.readouterr().out == f"flushed to {folders.state}\n"
     assert len(archive.names(archive.disk_folder(folders, Sensitivity.PUBLIC))) >= 1
-    found = [(event.kind, event.subject, event.text) for event in events(folders)]
-    assert found[0] == ("start", "", "")
-    assert ("mark", "", "deploy 12 of the day") in found
-    assert any(kind == "flush" and subject == "request" for kind, subject, _ in found)
+    happened = [(event.kind, event.subject, event.text) for event in events(folders)]
+    assert happened[0] == ("start", "", "")
+    assert ("mark", "", "deploy 12 of the day") in happened
+
+    def is_said_to_be_asked_for() -> bool:
+        return any(event.kind == "flush" and event.subject == "request" for event in events(folders))
+
+    # One that was due just then may have written what was asked for: there is nothing left for the request.
+    for _ in range(3):
+        if is_said_to_be_asked_for():
+            break
+        size = Archive(folders).select("memory/total", raw=True).times_ns.size
+        wait_until(lambda: Archive(folders).select("memory/total", raw=True).times_ns.size > size)  # noqa: B023
+        assert command(folders, "flush") == 0
+        capsys.readouterr()
+    assert is_said_to_be_asked_for()
     assert command(folders, "budget") == 0
     assert "1s" in capsys.readouterr().out
     daemon.send_signal(signal.SIGTERM)
