@@ -24,7 +24,8 @@ from sysmond.machine.folders import Folders, create_classes
 from sysmond.machine.lock import only_one
 from sysmond.machine.mounts import Location
 from sysmond.plan import plan as plans
-from sysmond.store import archive
+from sysmond.store import archive, pins
+from sysmond.store.pins import Pin
 
 # A killed job is gone by then, unless the kernel holds it.
 KILLED_S = 5.0
@@ -143,8 +144,22 @@ def empty(folders: Folders, tell: Tell = _unheard, paths: Sequence[str] = ()) ->
         tell(path, True)  # noqa: FBT003  a value, not an option
 
 
+def pin(
+    folders: Folders,
+    tell: Tell = _unheard,  # noqa: ARG001  as all jobs
+    added: Sequence[Pin] = (),
+    released: Sequence[Pin] = (),
+) -> None:
+    """Pin spans, and release others, for a user who may not write there: with the disk, which may hang."""
+    for folder in (folders.state, pins.waiting(folders)) if released else ():
+        if os.path.isdir(folder):
+            pins.remove(folder, lambda there: there in released)
+    if added:
+        pins.add(folders.state if os.path.isdir(folders.state) else pins.waiting(folders), added)
+
+
 # Jobs of one place follow each other.
-PLACES: dict[Job, str] = {seal: "rings", flush: "disk", merge: "disk", empty: "rings"}
+PLACES: dict[Job, str] = {seal: "rings", flush: "disk", merge: "disk", empty: "rings", pin: "pins"}
 
 
 def known_place(folders: Folders) -> Location:
@@ -254,13 +269,16 @@ def start(job: Job, folders: Folders, limit_s: float, *, idle: bool, lock: int, 
         os.close(writing)
         raise
     if child == 0:
-        let_go = lock if PLACES[job] == "disk" else None
-        _be(partial(job, folders, **options), folders, writing, parent, let_go, idle=idle)
+        if PLACES[job] != "rings":
+            # The disk may hold this process for ever; that must not keep a new archiver from sealing.
+            os.close(lock)
+        is_alone = PLACES[job] == "disk"
+        _be(partial(job, folders, **options), folders, writing, parent, is_alone=is_alone, idle=idle)
     os.close(writing)
     return Running(job, child, reading, limit_s, idle=idle)
 
 
-def _be(do: Job, folders: Folders, report: int, parent: int, let_go: int | None, *, idle: bool) -> None:
+def _be(do: Job, folders: Folders, report: int, parent: int, *, is_alone: bool, idle: bool) -> None:
     """Do the job and end; never returns."""
     code = 0
 
@@ -277,9 +295,7 @@ def _be(do: Job, folders: Folders, report: int, parent: int, let_go: int | None,
             with suppress(OSError):
                 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         with memory.bounded(), ExitStack() as locks:
-            if let_go is not None:
-                # The disk may hold this process for ever; that must not keep a new archiver from sealing.
-                os.close(let_go)
+            if is_alone:
                 locks.enter_context(only_one(f"{folders.runtime}/archiver", name=DISK_LOCK, wait_s=KILLED_S))
             do(tell)
     except BaseException as failure:  # noqa: BLE001  whatever it was, the archiver hears of it and the child ends

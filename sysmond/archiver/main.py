@@ -21,8 +21,9 @@ from sysmond.base import clock, event_kinds
 from sysmond.base.allowance import Allowance
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Lane
+from sysmond.base.timespec import TIME_MAX_NS
 from sysmond.errors import EXIT_AGAIN, BusyError, CorruptError, Error
-from sysmond.machine import control, listing
+from sysmond.machine import control, listing, note
 from sysmond.machine.lock import only_one
 from sysmond.machine.notify import READY, notify
 from sysmond.plan import plan as plans
@@ -33,6 +34,7 @@ from sysmond.ring.leftovers import is_over, remove_sealed
 from sysmond.ring.progress import ARCHIVER, LANES, WRITERS, Progress, Sealed, ring_files, stream_files
 from sysmond.sampler.self_cost import PID_FILE
 from sysmond.store import archive
+from sysmond.store.pins import Pin
 
 __all__ = ["Archiver", "flush", "merge", "run", "seal"]
 
@@ -47,6 +49,7 @@ LAST_JOB_S = 90.0
 SEAL_JOB_S = 90.0
 # As long as rows in RAM are given up, nobody is answered.
 EMPTY_JOB_S = 20.0
+PIN_JOB_S = 10.0
 LOOK_S = 0.1
 # Nobody says whether the lanes are to end as well: alone, the archiver waits in vain for so long.
 LANES_END_S = 2.0
@@ -59,7 +62,7 @@ LET_GO_S = 2.0
 
 # Nobody keeps the disk asleep for ever by mistake.
 HOLD_FLUSH_MAX_S = 24 * 3600.0
-ORDERS = ("seal", "flush", "event", "plan", "hold_flush")
+ORDERS = ("seal", "flush", "event", "plan", "hold_flush", "pin")
 
 # Orders may name these as the reason of a flush.
 ORDERED = {Reason.REQUEST, Reason.SUSPEND, Reason.SHUTDOWN}
@@ -391,6 +394,9 @@ class Archiver:
             case {"do": "plan"}:
                 self._follow(plans.read(self._plan_file))
                 return {"ok": True}
+            case {"do": "pin", "added": list(added), "released": list(released)}:
+                problem = self._done_at_once(children.pin, PIN_JOB_S, added=_pins(added), released=_pins(released))
+                return {"ok": True} if "problem" not in problem else {"error": str(problem["problem"])}
             case {"do": "hold_flush", "seconds": int() | float() as seconds} if 0 <= seconds <= HOLD_FLUSH_MAX_S:
                 self._disk.hold(time.monotonic() + seconds)
                 return {"ok": True}
@@ -575,20 +581,22 @@ class Archiver:
 
     def _emptied_of(self, paths: list[str]) -> set[str]:
         """Have a child put in the place of files what tells of the hole; for which it came to that."""
-        if not paths:
-            return set()
+        report = self._done_at_once(children.empty, EMPTY_JOB_S, paths=paths) if paths else {}
+        return {path for path in paths if report.get(path)}
+
+    def _done_at_once(self, job: Job, limit_s: float, **options: object) -> dict[str, object]:
+        """Do a job beside all others and wait for it; gives what it told, a problem where it did not come to an end."""
         try:
-            child = children.start(children.empty, self._folders, EMPTY_JOB_S, idle=False, lock=self._lock, paths=paths)
-        except OSError:
-            return set()
+            child = children.start(job, self._folders, limit_s, idle=False, lock=self._lock, **options)
+        except OSError as refusal:
+            return {"problem": str(refusal)}
         is_over = False
         while not is_over and not child.is_stuck(time.monotonic()):
             left_s = max(0.0, child.limit_s - time.monotonic())
             is_over = bool(select.select([child.report], [], [], left_s or LOOK_S)[0]) and child.listen()
             if not left_s and not child.killed:
                 child.kill()
-        report = child.end() if is_over else {}
-        return {path for path in paths if report.get(path)}
+        return child.end() if is_over else {"problem": f"not done within {limit_s:.0f} s"}
 
     def _forget_rings(self) -> None:
         """Ask the writers to remove their predecessors' rings that are in segments as a whole."""
@@ -598,6 +606,24 @@ class Archiver:
                 writer, _, ring = path.removeprefix(f"{self._folders.runtime}/").partition("/")
                 with suppress(Error):  # It is not there just now; the next seal asks again.
                     control.ask(f"{self._folders.runtime}/{writer}", {"do": "forget", "ring": ring}, FORGET_S)
+
+
+def _pins(rows: list[object]) -> list[Pin]:
+    """Pins of an order, each a list: start and end in UTC nanoseconds, why, by whom.
+
+    :raises Error: where they are none.
+    """
+    try:
+        pins = [
+            Pin(note.integer(start), note.integer(end), note.text(why), note.text(by))
+            for start, end, why, by in map(note.array, rows)
+        ]
+    except (TypeError, ValueError, OverflowError) as wrong:
+        raise Error(f"pin: {wrong}; expected start, end, why and by whom") from wrong
+    for pin in pins:
+        if not 0 <= pin.start_ns < pin.end_ns <= TIME_MAX_NS:
+            raise Error(f"pin: {pin.start_ns} to {pin.end_ns} ns; expected an earlier start")
+    return pins
 
 
 def _amount(report: dict[str, object]) -> tuple[int, int]:

@@ -31,8 +31,9 @@ from sysmond.plan.settings import Settings
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.progress import Progress
 from sysmond.ring.writer import RingWriter
-from sysmond.store import archive
+from sysmond.store import archive, pins
 from sysmond.store.files.invariants import WIDE_ELEMENTS_MAX
+from sysmond.store.pins import Pin
 from tests.support.waiting import HANG_S, wait_until
 
 SECOND = 1_000_000_000
@@ -508,6 +509,32 @@ def test_a_resume_is_noticed_and_what_is_there_goes_to_the_disk(station: Station
     assert {gap.table for gap in result.gaps if gap.cause is Cause.SUSPENDED} == {"thing", "flush"}
     [gap] = [gap for gap in result.gaps if gap.table == "thing" and gap.cause is Cause.SUSPENDED]
     assert gap.end_ns - gap.start_ns == asleep_ns
+    assert stop(process) == 0
+
+
+def test_spans_are_pinned_and_released_for_whoever_may_not_write_there(station: Station) -> None:
+    process = station.start()
+
+    def asked(added: list[object], released: list[object]) -> dict[str, object]:
+        order: dict[str, object] = {"do": "pin", "added": added, "released": released}
+        return ask(f"{station.folders.runtime}/archiver", order, HANG_S)
+
+    one, other = Pin(10, 20, "why", "user"), Pin(30, 40, "", "user")
+    assert asked([one, other], []) == {"ok": True}
+    assert pins.read(station.folders.state) == [one, other]
+    assert asked([], [one]) == {"ok": True}
+    assert pins.read(station.folders.state) == [other]
+    for wrong in (
+        [20, 10, "", ""],
+        [-1, 10, "", ""],
+        [0, 2**63 - 1, "", ""],
+        [1.5, 2, "", ""],
+        [1, 2, 3, ""],
+        [1, 2],
+        5,
+    ):
+        assert "pin: " in str(asked([wrong], [])["error"]), wrong
+    assert pins.read(station.folders.state) == [other]
     assert stop(process) == 0
 
 

@@ -209,6 +209,10 @@ def orders_reach_all_parts(made: Container) -> None:
     made.run("sysmond", "mark", "checked")
     made.run("sysmond", "pin", "--", "-1min", "now")
     assert made.run("stat", "-c", "%U", "/var/lib/sysmond/pins.json").strip() == "sysmond-archiver"
+    for words in (("pin", "--why=by bus", "--", "-1h", "-30min"), ("unpin", "--all")):
+        before = made.run("sysmond", "pins")
+        made.run("sysmonctl", *words)
+        assert made.run("sysmond", "pins") != before, words
     said = made.run("sysmonctl", "status")
     assert all(part in said for part in RESIDENTS), said
     assert "state    running" in said, said
