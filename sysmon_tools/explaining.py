@@ -23,7 +23,8 @@ def _lines(explanation: Explanation, style: Style) -> Iterator[tuple[str, str]]:
     yield "formula", explanation.formula
     for part in explanation.answered:
         span = f"{style.time(part.start_ns)} to {style.time(part.end_ns)}"
-        yield "answered", f"{part.tier} every {format_step(part.step_ns)}, {span}"
+        every = f" every {format_step(part.step_ns)}" if part.step_ns else ""
+        yield "answered", f"{part.tier}{every}, {span}"
     if not explanation.answered:
         yield "answered", "nothing in this range"
     yield "resampling", explanation.resampling
@@ -51,7 +52,12 @@ def _object(explanation: Explanation, style: Style) -> bytes:
         return float(text) if "." in text else int(text)
 
     answered = [
-        {"tier": part.tier, "step": format_step(part.step_ns), "from": time(part.start_ns), "to": time(part.end_ns)}
+        {
+            "tier": part.tier,
+            "step": format_step(part.step_ns) if part.step_ns else None,
+            "from": time(part.start_ns),
+            "to": time(part.end_ns),
+        }
         for part in explanation.answered
     ]
     gaps = [

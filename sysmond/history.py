@@ -248,7 +248,8 @@ class Archive:
         if of_long:
             from sysmond.answers import long_series  # noqa: PLC0415  as above
 
-            beside = long_series.answer(*where, of_long, asked, stats, result.step_ns if result else when.step_ns)
+            said = None if request.stat is None else stats
+            beside = long_series.answer(*where, of_long, asked, said, result.step_ns if result else when.step_ns)
             result = long_series.beside(result, beside) if result else beside
         assert result is not None  # noqa: S101  there is a pattern of one kind
         return summaries.of_series(result) if request.summary else result
@@ -256,6 +257,10 @@ class Archive:
     def _by_kind(self, patterns: Sequence[str]) -> tuple[list[str], list[paths.Pattern]]:
         """Patterns that mean wide tables, and those that name a long one."""
         parsed = [paths.parse(text, self._folders.state) for text in patterns]
+        for pattern in parsed:
+            if pattern.table == EVENTS:
+                expected = f"expected rows: table {EVENTS!r}" + f", column {pattern.metric!r}" * (pattern.metric != "*")
+                raise UsageError(f"path {pattern.text!r}: events are no series; {expected}")
         named = {pattern.table for pattern in parsed if not paths.is_wild(pattern.table)}
         known = BUILT_IN.keys() & named
         if named - known:

@@ -14,8 +14,9 @@ from sysmond.answers.rows.batch import Cells, NumberColumn, RowBatch, meeting
 from sysmond.answers.rows.columns import COUNT, LAST, Of, Offer, Spec, Specs
 from sysmond.answers.rows.from_records import axis
 from sysmond.answers.rows.question import Request, asked, column, finished, times_of
+from sysmond.answers.series.explain import ROWS
 from sysmond.base.model import EVENTS, Answers, Metric, Packing, Semantics, Sensitivity, Table
-from sysmond.base.result import TIME_SCALE, TIME_UNIT, Event, Float64Array, Int64Array, LongEntry, Result
+from sysmond.base.result import TIME_SCALE, TIME_UNIT, Answered, Event, Float64Array, Int64Array, LongEntry, Result
 from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import UsageError
 from sysmond.machine.folders import Folders
@@ -95,7 +96,7 @@ def answer(place: Folders, classes: Collection[Sensitivity], request: Request) -
         grouping.check_size(grouping.size(piece))
     made = finished(question, pieces, [], None, buckets.stamps_ns) if pieces and question.is_ranked else None
     made = made or (pieces[0] if pieces else None)
-    return Result(
+    result = Result(
         np.zeros(0, np.int64) if made is None else made.times_ns,
         tuple(column(spec, None if made is None else made.columns[spec.label]) for spec in question.columns),
         (),
@@ -105,6 +106,13 @@ def answer(place: Folders, classes: Collection[Sensitivity], request: Request) -
         table=EVENTS,
         notes=tuple(notes),
     )
+    if not request.explain:
+        return result
+    from sysmond.answers import explain_rows  # noqa: PLC0415  few ask for it
+
+    answered = [Answered(ROWS, 0, start_ns, end_ns)] if happened.events else []
+    explained = explain_rows.of_long(question, answered, when.step_ns, (), None, is_raw=request.raw)
+    return result._replace(explanations=explained)
 
 
 class EventBatch(RowBatch):

@@ -16,8 +16,8 @@ import numpy as np
 from sysmond.answers import records
 from sysmond.answers.dropping import left_of_series
 from sysmond.answers.rows.batch import VALUES_MAX
-from sysmond.answers.rows.columns import LAST, Of, Offer, with_known
-from sysmond.answers.rows.question import Request
+from sysmond.answers.rows.columns import LAST, MEAN, Of, Offer, with_known
+from sysmond.answers.rows.question import Request, check_has_statistics
 from sysmond.answers.series.explain import causes, concerns
 from sysmond.answers.wide import SeriesQuestion
 from sysmond.base import paths
@@ -50,10 +50,12 @@ def answer(
     classes: Collection[Sensitivity],
     patterns: Sequence[Pattern],
     asked: SeriesQuestion,
-    stats: Sequence[str],
+    stats: Sequence[str] | None,
     step_ns: int,
 ) -> Result:
     """Answer a question about series of long tables; ``step_ns``: 0 for the shortest interval of them.
+
+    ``stats``: None where nobody says which.
 
     :raises UsageError: for a pattern that means nothing, and for too many series. :raises NotPermittedError: for what
         we may not read. :raises Error: where nothing is recorded.
@@ -112,17 +114,21 @@ def _interval_ns(place: _Place, table: str) -> int:
     return extent.interval_ns if extent else SECOND_NS
 
 
-def _of_pattern(place: _Place, pattern: Pattern, asked: SeriesQuestion, stats: Sequence[str], step_ns: int) -> Result:
+def _of_pattern(
+    place: _Place, pattern: Pattern, asked: SeriesQuestion, stats: Sequence[str] | None, step_ns: int
+) -> Result:
     """Ask for the rows that one pattern means, and lay those of each thing below each other."""
     when, table = asked.when, records.newest(*place, pattern.table)
     offer, key = records.offer_of(table, is_raw=asked.raw), key_of(table)
     is_stepped = lasts(table) and not asked.raw
+    if stats is not None and not lasts(table) and not asked.is_whole:
+        check_has_statistics(table.name, stats)
     request = Request(
         pattern.table,
         when.start_ns if when.start_ns > -FOREVER_NS else None,
         when.end_ns if when.end_ns < FOREVER_NS else None,
         step_ns or None if is_stepped else None,
-        [*key, *_labels(offer, pattern, stats if is_stepped else (LAST,), is_raw=asked.raw)],
+        [*key, *_labels(offer, pattern, (stats or (MEAN,)) if is_stepped else (LAST,), is_raw=asked.raw)],
         _condition(pattern, key),
         by=key[0] if is_stepped else "",
         boot=asked.boot,

@@ -130,6 +130,7 @@ class Column(NamedTuple):
 class Answered(NamedTuple):
     """What answered over a range of UTC nanoseconds: a tier, or ``rows``; and how far apart its values are.
 
+    ``step_ns``: 0 of what comes at moments of its own.
     ``significant_bits``: to how many some of its rows were shortened; 0 where none were.
     """
 

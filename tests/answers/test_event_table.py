@@ -77,6 +77,21 @@ def test_rows_are_counted_by_kind(machine: Machine) -> None:
     ]
 
 
+def test_rows_are_explained(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    result = machine.archive.records("event", explain=True, columns="kind,happened")
+    kind, happened = result.explanations
+    assert (kind.path, kind.formula, kind.resampling) == ("event/kind", "as stored", "none: a row a row")
+    assert "known only later" in happened.origin
+    assert [(part.tier, part.start_ns, part.end_ns) for part in kind.answered] == [
+        ("rows", AT_NS + 5 * SECOND_NS, AT_NS + 16 * SECOND_NS + 1)
+    ]
+    (grouped,) = machine.archive.records("event", explain=True, group_by="kind", columns="count").explanations[1:]
+    assert grouped.formula == "number of rows that were put together"
+    said = run(machine, capsys, "event", "--explain")
+    assert "rows, 2023-11-15T00:01:45Z" in said
+    assert "every 0" not in said
+
+
 def test_rows_stay_in_order_where_the_clock_is_set_back(machine: Machine) -> None:
     writer = machine.start(200, wall_ns=NOON_NS - 3600 * SECOND_NS)
     writer.tick(range(200, 210))

@@ -368,8 +368,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_a_wrong_option_is_one_line_on_every_table(
     archives: Archives, table: str, asked: dict[str, Any], why: str
 ) -> None:
-    if table == "exits" and "stat" in asked:
-        pytest.skip("rows of their own moment have one value each")
     names = {"table": table, "number": {"disk": "queue", "process": "rss_anon", "exits": "peak_rss"}[table]}
     said: dict[str, Any] = {
         name: value.format(**names) if isinstance(value, str) else value for name, value in asked.items()
@@ -378,6 +376,17 @@ def test_a_wrong_option_is_one_line_on_every_table(
         archives.of(table).records(table, **said)
     assert why.format(**names) in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_statistics_of_what_has_one_value_are_refused(archives: Archives) -> None:
+    """As rows and as series, by whatever name."""
+    for table in ("exits", "event"):
+        with pytest.raises(UsageError, match=f"table '{table}' has no statistic 'max'; expected none"):
+            archives.ends.records(table, stat="max")
+    with pytest.raises(UsageError, match="table 'exits' has no statistic 'mean'; expected none"):
+        archives.ends.select("exits/cpu", stat="mean")
+    with pytest.raises(UsageError, match="path 'event/text': events are no series; expected rows: table 'event', colu"):
+        archives.ends.select("event/text")
 
 
 @pytest.mark.parametrize("table", ["disk", "process", "exits"])

@@ -89,7 +89,7 @@ def asked(request: Request, offer: Offer) -> Question:
     named = [label for label in labels if label != offered.TIME or label in offer.specs]
     chosen = offer.find(named) if labels else offer.defaults(grouped=bool(groups))
     if request.stat is not None:
-        chosen = [each for spec in chosen for each in _with_statistics(offer, spec, _words(request.stat))]
+        chosen = _with_asked(offer, chosen, _words(request.stat))
     if request.summary:
         if not labels:  # What is shown by default may be one statistic, or two of the same: a summary has its own.
             plain = (spec if spec.semantics is Semantics.STATE else offer.specs.get(spec.name, spec) for spec in chosen)
@@ -140,6 +140,23 @@ def asked_of(request: Request, plain: Offer, more: Callable[[], Offer]) -> Quest
     with suppress(UsageError):
         return asked(request, plain)
     return asked(request, more())
+
+
+def check_has_statistics(table: str, stats: Sequence[str]) -> None:
+    """Refuse statistics of a table whose rows are of their own moment.
+
+    :raises UsageError: naming the first.
+    """
+    if stats:
+        expected = "expected none: its rows are of their own moment, with one value each"
+        raise UsageError(f"table {table!r} has no statistic {stats[0]!r}; {expected}")
+
+
+def _with_asked(offer: Offer, chosen: Sequence[Spec], stats: Sequence[str]) -> list[Spec]:
+    packing = offer.table.packing
+    if packing is not None and not packing.lasting:
+        check_has_statistics(offer.table.name, stats)
+    return [each for spec in chosen for each in _with_statistics(offer, spec, stats)]
 
 
 def _with_statistics(offer: Offer, spec: Spec, stats: Sequence[str]) -> list[Spec]:
