@@ -24,7 +24,7 @@ from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.machine.folders import Folders
 
 if TYPE_CHECKING:
-    from sysmond.base.result import Column, Entry, Float64Array, Int64Array, LongEntry, Result
+    from sysmond.base.result import Column, Entry, Explanation, Float64Array, Int64Array, LongEntry, Result
     from sysmond.history import Archive
 
 NICENESS = 10
@@ -71,6 +71,10 @@ class HistoryQuestion(NamedTuple):
     by: str = ""
     top: int = 0
     percentile: float | None = None
+    drop: Sequence[str] = ()
+    summary: bool = False
+    raw: bool = False
+    explain: bool = False
     last_ns: int = 0
     has_rows: bool = False
     uid: int | None = None
@@ -127,6 +131,10 @@ def rows(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:
         percentile=question.percentile,
         boot=question.boot or None,
         stat=list(question.stats) or None,
+        drop=list(question.drop),
+        summary=question.summary,
+        raw=question.raw,
+        explain=question.explain,
     )
     number = len(result.times_ns)
     numbers = [column for column in result.columns if column.texts is None]
@@ -134,14 +142,24 @@ def rows(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:
     size = number * 8 * (1 + len(numbers))
     described = [[column.path, column.stat, column.unit] for column in result.columns]
     letters = (len((text or "").encode("utf-8", "replace")) for column in texts for text in column)
+    explained = [_explained(explanation) for explanation in result.explanations]
     words = sum(map(_size, described)) + sum(_TEXT_BYTES + length for length in letters)
+    words += sum(_size(each) + _STRUCT_BYTES * (len(each[-1]) + len(each[-2])) for each in explained)
     if size > question.bytes_max or words > question.described_bytes_max:
         raise TooLargeError(
             f"{number} rows are {size} bytes of numbers and {words} of names and texts; expected up to "
             f"{question.bytes_max} and {question.described_bytes_max}: fewer columns, a condition, or top"
         )
     _write(bulk, result.times_ns, [column.values for column in numbers])
-    return {"rows": number, "columns": described, "words": texts, **_beside(result)}
+    told = {"explanations": explained, "notes": [note[:TEXT_LENGTH_MAX] for note in result.notes[:WARNINGS_MAX]]}
+    return {"rows": number, "columns": described, "words": texts, **told, **_beside(result)}
+
+
+def _explained(column: "Explanation") -> list[Any]:
+    """How a column came about: texts, then which tiers answered, and what was missing, by cause."""
+    said = [column.path, column.stat, column.unit, column.origin, column.formula, column.resampling]
+    answered = [[part.tier, part.step_ns, part.start_ns, part.end_ns] for part in column.answered]
+    return [*said, answered, [[str(gap.cause), gap.number, gap.total_ns] for gap in column.gaps]]
 
 
 def _write(bulk: int, times_ns: "Int64Array", columns: "Sequence[Float64Array]") -> None:

@@ -68,11 +68,15 @@ _TEXT = "text"
 # What GetRows may be told beside its range.
 _ROWS_OPTIONS = {
     "columns": "as", "where": "s", "group_by": "as", "by": "s", "top": "u", "percentile": "d", "statistics": "as",
-    "last_ns": "t", "boot": "s",
+    "last_ns": "t", "boot": "s", "drop": "as", "summary": "b", "raw": "b", "explain": "b",
 }  # fmt: skip
 LAST_NS_MAX = 24 * 3600 * SECOND_NS
 
+# Path, statistic, unit, source, formula, resampling; tier, step and range of what answered; cause, number and length.
+_EXPLANATION = "(ssssssa(stxx)a(stt))"
+
 Column = tuple[str, str, str, list[float]]
+_Lines = Sequence[Sequence[Any]]
 GapRow = tuple[object, ...]
 
 
@@ -488,17 +492,52 @@ class _RowsLayout(_Layout):
         super().__init__(document)
         try:
             self._words = [[clean(text or "") for text in column] for column in document["words"]]
-        except (KeyError, TypeError, AttributeError) as nonsense:
+            self._notes = [clean(note) for note in document["notes"]]
+            self._explanations = [_explanation(column) for column in document["explanations"]]
+        except (KeyError, TypeError, ValueError, AttributeError) as nonsense:
             raise RefusedError("the reader's answer is none") from nonsense
         is_text = [unit == _TEXT for _, _, unit in self.columns]
         if sum(is_text) != len(self._words) or any(len(column) != self.rows for column in self._words):
             raise RefusedError("the reader's answer is none")
+
+    def further(self) -> dict[str, Variant]:
+        """What else there is to say."""
+        further = super().further()
+        if self._notes:
+            further["notes"] = variant("as", self._notes)
+        if self._explanations:
+            further["explanations"] = variant(f"a{_EXPLANATION}", self._explanations)
+        return further
 
     def columns_with_texts(self) -> Iterator[tuple[str, str, str, list[str] | None]]:
         """Each column: name, statistic, unit, and its texts; None where it has numbers."""
         words = iter(self._words)
         for name, stat, unit in self.columns:
             yield name, stat, unit, next(words) if unit == _TEXT else None
+
+
+def _explanation(column: Sequence[Any]) -> tuple[object, ...]:
+    """How a column came about, as types.
+
+    :raises TypeError: where it is none. :raises ValueError: for numbers that a message cannot hold.
+    """
+    *said, answered, gaps = column
+    path, stat, unit, origin, formula, resampling = map(clean, said)
+    parts = [
+        (clean(tier), _unsigned(step_ns), int(start_ns), int(end_ns)) for tier, step_ns, start_ns, end_ns in answered
+    ]
+    lacking = [(clean(cause), _unsigned(number), _unsigned(total_ns)) for cause, number, total_ns in gaps]
+    return path, stat, unit, origin, formula, resampling, parts, lacking
+
+
+def _unsigned(number: Any) -> int:  # noqa: ANN401  what a reader said
+    """A number that a message can hold.
+
+    :raises ValueError: for one that it cannot.
+    """
+    if not 0 <= int(number) < 2**63:
+        raise ValueError(number)
+    return int(number)
 
 
 def _rows_fields(table: str, start_ns: int, end_ns: int, step_ns: int, options: Options) -> dict[str, object]:

@@ -374,6 +374,63 @@ def test_rows_of_wide_tables_and_groups(client: Client) -> None:
     assert table_of(groups)["count"] == [9.0]
 
 
+def test_a_summary_of_rows_is_that_of_the_library(client: Client, machine: Machine) -> None:
+    asked = {"summary": ("b", True), "columns": ("as", ["instance", "queue", "read_bytes"])}
+    answer = client.call("GetRows", "sxxta{sv}", "disk", 0, 0, 0, asked)
+    library = Archive(machine.folders).records("disk", columns="instance,queue,read_bytes", summary=True)
+    assert [row[:2] for row in answer[1]] == [(column.path, column.stat) for column in library.columns]
+    assert [name for name, *_ in answer[1]][1:5] == [f"queue:{stat}" for stat in ("mean", "min", "max", "p95")]
+    for name, values in table_of(answer).items():
+        column = library.column(name)
+        assert values == (list(column.texts) if column.texts is not None else column.values.tolist())
+
+
+def test_rows_as_they_are_stored(client: Client, machine: Machine) -> None:
+    asked = {"raw": ("b", True), "columns": ("as", ["pid", "cpu"]), "where": ("s", "pid = 5")}
+    answer = client.call("GetRows", "sxxta{sv}", "process", 0, 0, 0, asked)
+    library = Archive(machine.folders).records("process", columns="pid,cpu", where="pid = 5", raw=True)
+    assert answer[0] == library.times_ns.tolist()
+    assert len(answer[0]) > 1
+    assert table_of(answer)["cpu"] == library.column("cpu").values.tolist()
+    with pytest.raises(RefusedOverBus, match="'cpu_percent': is derived, .*; expected what it is of: cpu"):
+        client.call("GetRows", "sxxta{sv}", "process", 0, 0, 0, {**asked, "columns": ("as", ["cpu_percent"])})
+    with pytest.raises(RefusedOverBus, match="rows as they are stored: expected no --top"):
+        client.call("GetRows", "sxxta{sv}", "process", 0, 0, 0, {**asked, "top": ("u", 1)})
+
+
+def test_what_is_left_out_of_rows(client: Client) -> None:
+    asked = {"drop": ("as", ["*@sda", "queue", "nothing@sdz"]), "columns": ("as", ["instance", "queue", "read_bytes"])}
+    answer = client.call("GetRows", "sxxta{sv}", "disk", 0, 0, 0, asked)
+    assert table_of(answer)["instance"] == ["sdb"]
+    assert [*table_of(answer)] == ["instance", "read_bytes"]
+    [note] = answer[3]["notes"][1]
+    assert "nothing@sdz" in note
+
+
+def test_rows_say_how_they_came_about(client: Client, machine: Machine) -> None:
+    for table, columns in (("disk", ["queue:max", "read_bytes:p95"]), ("process", ["cpu", "rss_anon:max"])):
+        asked = {"explain": ("b", True), "columns": ("as", columns)}
+        kind, told = client.call("GetRows", "sxxta{sv}", table, 0, 0, 0, asked)[3]["explanations"]
+        library = Archive(machine.folders).records(table, columns=columns, explain=True).explanations
+        assert kind == "a(ssssssa(stxx)a(stt))"
+        assert len(told) == 2
+        for row, column in zip(told, library, strict=True):
+            said = (column.path, column.stat, column.unit, column.origin, column.formula, column.resampling)
+            assert tuple(row[:6]) == said
+            assert [tuple(part) for part in row[6]] == [part[:4] for part in column.answered]
+            assert [tuple(gap)[:2] for gap in row[7]] == [(str(gap.cause), gap.number) for gap in column.gaps]
+        assert any(row[6] for row in told)
+    assert "explanations" not in client.call("GetRows", "sxxta{sv}", "disk", 0, 0, 0, {})[3]
+
+
+def test_percentiles_are_statistics_over_the_bus_too(client: Client, machine: Machine) -> None:
+    answer = client.call("History", "asxxtasa{sv}", ["disk/queue@sda"], 0, 0, 10 * SECOND_NS, ["p50", "p95"], {})
+    library = Archive(machine.folders).select("disk/queue@sda", step="10s", stat="p50,p95")
+    assert [row[1] for row in answer[1]] == ["p50", "p95"]
+    for row, column in zip(answer[1], library.columns, strict=True):
+        np.testing.assert_array_equal(np.array(row[3]), column.values)
+
+
 def test_the_history_of_a_process_by_its_number(client: Client, machine: Machine) -> None:
     asked: tuple[Any, ...] = (["process/cpu@5", "disk/queue@sda"], 0, 0, 10 * SECOND_NS, [], {})
     times, columns, _, _ = client.call("History", "asxxtasa{sv}", *asked)
@@ -395,6 +452,8 @@ def test_the_history_of_a_process_by_its_number(client: Client, machine: Machine
         ("process", {"by": ("s", "cpv")}, "InvalidArgument", "table 'process' has no column 'cpv'; nearest: cpu"),
         ("process", {"top": ("s", "3")}, "InvalidArgument", "option 'top': type s; expected u"),
         ("process", {"where": ("s", "cmm = 3")}, "InvalidArgument", "there is no column 'cmm'; nearest: comm"),
+        ("process", {"summary": ("s", "yes")}, "InvalidArgument", "option 'summary': type s; expected b"),
+        ("disk", {"drop": ("as", ["*"])}, "InvalidArgument", "drop"),
         ("process", {"last_ns": ("t", 2**60)}, "InvalidArgument", "last_ns 1152921504606846976; expected up to"),
         ("nothing", {}, "InvalidArgument", "table 'nothing': no such table"),
     ],

@@ -18,7 +18,7 @@ def check(**others: object) -> None:
     :raises UsageError: naming it.
     """
     for name, value in others.items():
-        if not (value is None or value is False or value in ("", ())):
+        if not (value is None or value is False or value in ("", (), [])):
             said = f"a summary has {', '.join(STATISTICS)} of all of the range"
             raise UsageError(f"summary and {name}: {said}; expected only one of them")
 
