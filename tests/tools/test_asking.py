@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guide to asking: every command line in it is answered by a real recorder of this machine."""
+"""The guides to asking, and to what processes did: each command line in them is answered by a real recorder."""
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -9,11 +10,24 @@ from pathlib import Path
 
 import pytest
 
+from sysmon_tools import ctl
 from sysmond.errors import EXIT_PARTIAL
 from tests.support.whole import Recorder, a_recorder
 
-GUIDE = (Path(__file__).resolve().parent.parent.parent / "docs/asking.md").read_text(encoding="utf-8")
-LINES = [line for block in re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL) for line in block.splitlines()]
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+
+
+def lines_of(guide: str) -> list[str]:
+    """The command lines of a guide."""
+    blocks = re.findall(r"```sh\n(.*?)```", (DOCS / guide).read_text(encoding="utf-8"), re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+LINES = lines_of("asking.md")
+OF_TASKS = lines_of("tasks.md")
+# What the guide names, and there is only where it was written: a process, and when it lived.
+LIVES = {"--pid=4711": f"--pid={os.getpid()}", "--at=14:32": "--at=-1s"}
+LIVED = {"--start=09:15:02", "--from=09:00", "--to=10:00"}
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +68,24 @@ def test_every_command_line_of_the_guide_is_answered(
         done = recorder.extract(*words)
     assert done.code in {0, EXIT_PARTIAL}, done.err
     assert done.out or any(word.startswith("--output-file") for word in words)
+
+
+def test_the_guide_to_processes_says_only_what_is_their_own() -> None:
+    assert len(OF_TASKS) > 15
+    assert not set(OF_TASKS) & set(LINES)
+    for word in ("--tree", "--pid", "thread_state", "exits"):
+        assert any(word in line for line in OF_TASKS), word
+
+
+@pytest.mark.parametrize("line", OF_TASKS)
+def test_every_command_line_about_processes_is_answered(recorder: Recorder, line: str) -> None:
+    program, *words = shlex.split(line)
+    if program == "sysmonctl":
+        ctl.parser().parse_args(words)
+        return
+    assert program == "sysmon-extract"
+    if "--sql" in line and find_spec("duckdb") is None:
+        pytest.skip("DuckDB is optional")
+    done = recorder.extract(*(LIVES.get(word, word) for word in words if word not in LIVED))
+    assert done.code in {0, EXIT_PARTIAL}, done.err
+    assert done.out

@@ -5,7 +5,6 @@ import csv
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -16,14 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from sysmon_tools import ctl, extract, tasks
-from sysmond.answers.rows import columns
+from sysmon_tools import extract
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.machine.folders import Folders
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.writer import RingWriter
-from sysmond.rollup import condition
 from sysmond.tasks.tables import COMMAND, EXITS, PROCESS, THREAD_STATE
 from tests.support.longarchive import BOOT, Row, put, relation, stretch
 from tests.support.waiting import let_ticks_pass
@@ -460,25 +457,3 @@ def test_without_duckdb_one_line_says_so(run: Run, monkeypatch: pytest.MonkeyPat
     done = run("--sql=select 1 from process")
     assert done.err == "sysmon-extract: DuckDB is not installed; 'pip install sysmond[sql]' adds it\n"
     assert done.code == 1
-
-
-def test_every_command_line_of_the_guide_is_right() -> None:
-    guide = (Path(__file__).resolve().parent.parent.parent / "docs/tasks.md").read_text(encoding="utf-8")
-    lines = [line for block in re.findall(r"```sh\n(.*?)```", guide, re.DOTALL) for line in block.splitlines()]
-    assert len(lines) > 10
-    for line in lines:
-        program, *words = shlex.split(line)
-        if program == "sysmonctl":
-            ctl.parser().parse_args(words)
-            continue
-        assert program == "sysmon-extract"
-        options = extract.read_arguments(words)
-        assert options.is_long, line
-        if options.sql is not None:
-            continue
-        offered = columns.offer(tasks.TABLES[options.paths[0]])
-        offered.find((options.columns or "").split(",") if options.columns else [])
-        offered.groups((options.group_by or "").split(",") if options.group_by else [])
-        offered.find([options.by] if options.by else [])
-        if options.where:
-            condition.parse(options.where, offered.kinds(), lambda _text: 0)
