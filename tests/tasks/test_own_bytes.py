@@ -1,19 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes of a process are its own: one dd below a shell is counted once, by BPF and by /proc, by a real daemon."""
+"""Bytes of a process are its own: one dd below a shell is counted once, by BPF and by /proc, by a real daemon.
+
+Against what the kernel says of us, who waited for it, and against what the disk says that it wrote.
+"""
 
 import os
 import subprocess
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.faults import trial
 from tests.support.pinned import why_not
 from tests.support.waiting import wait_until
 from tests.support.whole import CAPABILITIES, Recorder, a_recorder, within
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF")
+BY_EACH_WAY = pytest.mark.parametrize(
+    "has_bpf",
+    [
+        pytest.param(True, id="BPF", marks=pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF")),
+        pytest.param(False, id="proc", marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root")),
+    ],
+)
 
 MIB = 1 << 20
 WRITTEN = 64 * MIB
@@ -21,6 +34,9 @@ WRITTEN = 64 * MIB
 SCRIPT = f"timeout 20 dd if=/dev/zero of=$0 bs=1M count={WRITTEN // MIB} conv=fsync 2>/dev/null; exit 0"
 
 NAMES = {"bash", "timeout", "dd"}
+SECTOR_BYTES = 512
+# Whose children are the threads of the kernel.
+KERNEL = 2
 
 
 def written_here() -> int:
@@ -36,7 +52,7 @@ def family(rows: Sequence[dict[str, Any]], first: int) -> list[dict[str, Any]]:
     return [row for row in rows if row["pid"] in pids]
 
 
-@pytest.mark.parametrize("has_bpf", [True, False], ids=["BPF", "proc"])
+@BY_EACH_WAY
 def test_what_is_written_below_a_shell_is_counted_once(tmp_path: Path, *, has_bpf: bool) -> None:
     with a_recorder() as recorder:
         recorder.prefix = [] if has_bpf else within(drop=CAPABILITIES)
@@ -77,3 +93,63 @@ def check(recorder: Recorder, shell: int, disk: int, *, has_bpf: bool) -> None:
     if has_bpf:
         assert ends[shell]["written_bytes"] < WRITTEN * 0.03
         assert ends[shell]["written_bytes_with_children"] == pytest.approx(disk, rel=0.03)
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A disk of its own with a file system, in memory: what its kernel thread writes there is no storage to anybody."""
+    if reason := trial.cannot_mount("mkfs.ext4", "losetup"):
+        pytest.skip(reason)
+    with tempfile.TemporaryDirectory(prefix="sysmond-", dir="/dev/shm") as name:
+        image, place = Path(name, "image"), Path(name, "disk")
+        place.mkdir()
+        with image.open("wb") as file:
+            file.truncate(4 * WRITTEN)
+        trial.command("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0", str(image))
+        trial.command("mount", "-o", "loop", str(image), str(place))
+        try:
+            yield place
+        finally:
+            trial.command("umount", "-l", str(place))
+            trial.wait_until_released(str(image))
+
+
+def written_to(disk: Path) -> int:
+    """Bytes that the device of a file system has written, by its counter, once nothing of it waits in memory."""
+    trial.command("sync", "--file-system", str(disk))
+    device = disk.stat().st_dev
+    stat = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text().split()
+    return int(stat[6]) * SECTOR_BYTES
+
+
+def ancestors() -> set[int]:
+    """This process and all above it, to whom what is written below them might be counted once more."""
+    pids = {pid := os.getpid()}
+    while pid := int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]):
+        pids.add(pid)
+    return pids
+
+
+@BY_EACH_WAY
+def test_all_processes_wrote_what_the_disk_wrote(disk: Path, *, has_bpf: bool) -> None:
+    """Of all there are but those of other programs, which write to other disks meanwhile and nothing to this one."""
+    with a_recorder() as recorder:
+        recorder.prefix = [] if has_bpf else within(drop=CAPABILITIES)
+        recorder.start()
+        recorder.wait_for("process", f"pid = {os.getpid()}", "pid")
+        before, began_ns = written_to(disk), time.time_ns()
+        with subprocess.Popen(["bash", "-c", SCRIPT, str(disk / "file")]) as shell:
+            shell.wait()
+        by_disk = written_to(disk) - before
+        assert by_disk >= WRITTEN
+        recorder.wait_for("exits", f"pid = {shell.pid}", "pid")
+        inherited = f"pid = {os.getpid()} and written_bytes_with_children:last >= {WRITTEN}"
+        recorder.wait_for("process", inherited, "written_bytes_with_children:last")
+        rows = recorder.records("process", "pid,ppid,comm,written_bytes:sum", start=began_ns)
+    ours = {row["pid"] for row in family(rows, shell.pid)} | ancestors()
+    strangers = [row for row in rows if row["pid"] not in ours and row["ppid"] not in {0, KERNEL}]
+    of_disk = [row for row in rows if row not in strangers]
+    # Of one that is there for a single reading nothing is known: it did not write all this.
+    by_processes = float(np.nansum([row["written_bytes:sum"] for row in of_disk]))
+    assert by_processes == pytest.approx(by_disk, rel=0.03)
+    assert max(of_disk, key=lambda row: np.nan_to_num(row["written_bytes:sum"]))["comm"] == "dd"
