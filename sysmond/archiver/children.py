@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sysmond.archiver import disk_writes
 from sysmond.archiver.flushing import Reason
@@ -24,8 +24,10 @@ from sysmond.machine.folders import Folders, create_classes
 from sysmond.machine.lock import only_one
 from sysmond.machine.mounts import Location
 from sysmond.plan import plan as plans
-from sysmond.store import archive, pins
-from sysmond.store.pins import Pin
+from sysmond.store import archive
+
+if TYPE_CHECKING:
+    from sysmond.store.pins import Pin
 
 # A killed job is gone by then, unless the kernel holds it.
 KILLED_S = 5.0
@@ -147,10 +149,12 @@ def empty(folders: Folders, tell: Tell = _unheard, paths: Sequence[str] = ()) ->
 def pin(
     folders: Folders,
     tell: Tell = _unheard,  # noqa: ARG001  as all jobs
-    added: Sequence[Pin] = (),
-    released: Sequence[Pin] = (),
+    added: "Sequence[Pin]" = (),
+    released: "Sequence[Pin]" = (),
 ) -> None:
     """Pin spans, and release others, for a user who may not write there: with the disk, which may hang."""
+    from sysmond.store import pins  # noqa: PLC0415  as above
+
     for folder in (folders.state, pins.waiting(folders)) if released else ():
         if os.path.isdir(folder):
             pins.remove(folder, lambda there: there in released)

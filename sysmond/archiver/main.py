@@ -11,6 +11,7 @@ import select
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING
 
 from sysmond.archiver import children
 from sysmond.archiver.children import KILLED_S, PLACES, STOP_SIGNALS, Job, Running, flush, merge, seal
@@ -21,7 +22,6 @@ from sysmond.base import clock, event_kinds
 from sysmond.base.allowance import Allowance
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Lane
-from sysmond.base.timespec import TIME_MAX_NS
 from sysmond.errors import EXIT_AGAIN, BusyError, CorruptError, Error
 from sysmond.machine import control, listing, note
 from sysmond.machine.lock import only_one
@@ -34,7 +34,9 @@ from sysmond.ring.leftovers import is_over, remove_sealed
 from sysmond.ring.progress import ARCHIVER, LANES, WRITERS, Progress, Sealed, ring_files, stream_files
 from sysmond.sampler.self_cost import PID_FILE
 from sysmond.store import archive
-from sysmond.store.pins import Pin
+
+if TYPE_CHECKING:
+    from sysmond.store.pins import Pin
 
 __all__ = ["Archiver", "flush", "merge", "run", "seal"]
 
@@ -608,11 +610,14 @@ class Archiver:
                     control.ask(f"{self._folders.runtime}/{writer}", {"do": "forget", "ring": ring}, FORGET_S)
 
 
-def _pins(rows: list[object]) -> list[Pin]:
+def _pins(rows: list[object]) -> "list[Pin]":
     """Pins of an order, each a list: start and end in UTC nanoseconds, why, by whom.
 
     :raises Error: where they are none.
     """
+    from sysmond.base.timespec import TIME_MAX_NS  # noqa: PLC0415  what is pinned seldom need not stay in memory
+    from sysmond.store.pins import Pin  # noqa: PLC0415  as above
+
     try:
         pins = [
             Pin(note.integer(start), note.integer(end), note.text(why), note.text(by))

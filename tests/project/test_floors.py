@@ -34,6 +34,7 @@ LEAN = (
     "daemon.heartbeat",
     "daemon.live_view",
     "daemon.oneshot",
+    "daemon.part",
     "daemon.reloading",
     "daemon.runner",
     "entry",

@@ -5,9 +5,8 @@ Source: sar(1), iostat(1), mpstat(1), pidstat(1). Their kB are 1024 bytes. What 
 here a sum over instances.
 """
 
-_MPSTAT = {
+_MPSTAT_ALONE = {
     "%usr": "cpu/user_without_guest_percent",
-    "%nice": "cpu/nice_without_guest_percent",
     "%sys": "cpu/system_percent",
     "%iowait": "cpu/iowait_percent",
     "%irq": "cpu/hardirq_percent",
@@ -17,8 +16,9 @@ _MPSTAT = {
     "%gnice": "cpu/guest_nice_percent",
     "%idle": "cpu/idle_percent",
 }
+_MPSTAT = {**_MPSTAT_ALONE, "%nice": "cpu/nice_without_guest_percent"}
 _CPU = {
-    **_MPSTAT,
+    **_MPSTAT_ALONE,
     "%user": "cpu/user_percent",
     "%nice": "cpu/nice_percent or cpu/nice_without_guest_percent",
     "%system": "cpu/system_percent + cpu/irq_percent",
