@@ -14,9 +14,11 @@ Exit code 3 (partial result) belongs to no exception: it is said beside a result
 Every message is one line: what, where, what would be right.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 EXIT_PARTIAL = 3
+# A message names so many of the columns that there are: all of any table of sysmond's own.
+LISTED_MAX = 100
 
 # A part's folder or its rings were removed: it saved what they held, and is to be started again (EX_TEMPFAIL).
 EXIT_AGAIN = 75
@@ -83,3 +85,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
     matches = difflib.get_close_matches(word, sorted(set(known)), n=3, cutoff=0.5)
     return f"; nearest: {', '.join(matches)}" if matches else ""
+
+
+def listed(known: Sequence[str]) -> str:
+    """Say what there is: ``"; there are a, b"``, in that order; of many only the first."""
+    more = f" and {len(known) - LISTED_MAX} more" if len(known) > LISTED_MAX else ""
+    return f"; there are {', '.join(known[:LISTED_MAX])}{more}"

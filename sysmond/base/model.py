@@ -135,11 +135,12 @@ READERS = {
     ":user": (("id",), ("name",)),
     ":syscall": (("number",), ("name",)),
     ":signal": (("number",), ("name",)),
+    ":exit": (("number",), ("name",)),
     ":cgroup": (("path",), ("runtime", "container", "pod", "unit", "user_unit", "slice", "session")),
 }
 """What every reader knows without a table, by metrics and texts.
 
-Users, system calls, signals, and what the path of a cgroup tells.
+Users, system calls, signals, exit codes, and what the path of a cgroup tells.
 """
 
 

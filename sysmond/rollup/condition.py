@@ -10,7 +10,7 @@ compared with a point in time, to the nanosecond.
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sysmond.base.model import ABSENT
 from sysmond.base.result import TIME_UNIT, BoolArray
 from sysmond.base.timespec import parse_step
-from sysmond.errors import UsageError, nearest
+from sysmond.errors import UsageError, listed, nearest
 
 TEXT = "text"
 CONDITION_LENGTH_MAX = 10_000
@@ -37,6 +37,8 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 _OF_TEXTS = ("=", "!=", "~", "!~")
 _WORD = re.compile(r"\s*(!=|!~|<=|>=|==|[=<>~()]|[^\s=<>~()!]+)")
 _NUMBER = re.compile(r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(\S*)")
+# What may be meant as one.
+_UNIT = re.compile(r"%|[A-Za-zµ]{1,4}(/s)?")
 _PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _JOINING = frozenset({"and", "or", "not", "(", ")"})
@@ -57,12 +59,13 @@ Lookup = Callable[[str], Values]
 class ColumnKind(NamedTuple):
     """What a column holds: its unit as shown. ``grown``: the column of what a counter grew by, and its unit.
 
-    ``named``: a column of texts that is meant where the value is no number.
+    ``named``: a column of texts that is meant where the value is no number. ``names``: gives all texts that there are.
     """
 
     unit: str
     grown: tuple[str, str] | None = None
     named: str = ""
+    names: Callable[[], Collection[str]] | None = None
 
 
 class Condition(NamedTuple):
@@ -136,7 +139,7 @@ class _Parser:
         if not column or column in _JOINING or column in _OPERATORS:
             raise self.wrong(f"{column!r} where a column should be" if column else "it ends", "expected COLUMN > VALUE")
         if column not in self.kinds:
-            close = nearest(column, self.kinds) or f"; there are {', '.join(sorted(self.kinds))}"
+            close = nearest(column, self.kinds) or listed([name for name in self.kinds if ":" not in name])
             raise UsageError(f"condition {self.text!r}: there is no column {column!r}{close}")
         sign = self.take().replace("==", "=")
         if sign not in _OPERATORS and sign not in _OF_TEXTS:
@@ -155,25 +158,40 @@ class _Parser:
         if kind.unit == TIME_UNIT:
             return _of_time(column, sign, self.moment(value))
         units = [kind.unit, *([kind.grown[1]] if kind.grown else [])]
-        value = self.with_unit(value, units)
+        value = self.with_unit(column, value, units)
         number = _read(value, kind.unit)
         if number is None and kind.grown is not None:
             number = _read(value, kind.grown[1])
             column = kind.grown[0]
         if number is None:
-            right = ", ".join(example for unit in units for example in _examples(unit))
-            raise self.wrong(f"{value!r} for {column.partition(':')[0]!r}", f"expected a value such as {right}")
+            raise self.wrong_number(column, value, units)
         return _of_number(column, sign, number)
 
-    def with_unit(self, value: str, units: Sequence[str]) -> str:
+    def with_unit(self, column: str, value: str, units: Sequence[str]) -> str:
         """A number with the unit that stands behind it, after a space."""
         begin, word = self.at, self.peek()
         if value[-1:].isdigit() and word and word not in _JOINING:
-            spelled = f"{value}{self.value()}" if not word[0].isdigit() else value
-            if any(_read(spelled, unit) is not None for unit in units):
-                return spelled
+            unit = self.value() if not word[0].isdigit() else ""
+            if any(_read(f"{value}{unit}", known) is not None for known in units):
+                return f"{value}{unit}"
+            if _UNIT.fullmatch(unit) and unit not in self.kinds:
+                raise self.wrong_number(column, f"{value} {unit}", units)
             self.at = begin
         return value
+
+    def wrong_number(self, column: str, value: str, units: Sequence[str]) -> UsageError:
+        """Refuse a value of another unit than those that a column has."""
+        right = ", ".join(example for unit in units for example in _examples(unit))
+        shown = " or ".join("a number" if unit == "1" else unit for unit in units)
+        return self.wrong(f"{value!r} for {column.partition(':')[0]!r}", f"expected a value such as {right} ({shown})")
+
+    def check_name(self, column: str, value: str) -> None:
+        """Refuse a name that nothing has; what has no name is called by its number."""
+        names = self.kinds[column].names
+        if names is not None and not value.removeprefix("#").isdecimal() and value not in names():
+            known = names()
+            close = nearest(value, known) or f"; expected a name such as {next(iter(known), '')}, or a number"
+            raise UsageError(f"condition {self.text!r}: {column!r} is never {value!r}{close}")
 
     def peek(self) -> str:
         match = _WORD.match(self.text, self.at)
@@ -253,6 +271,7 @@ def _of_text(column: str, sign: str, value: str, parser: _Parser) -> Condition:
         def meets(text: str) -> bool:
             return search(text) is not None
     else:
+        parser.check_name(column, value)
 
         def meets(text: str) -> bool:
             return text == value

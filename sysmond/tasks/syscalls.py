@@ -112,3 +112,8 @@ def _names(machine: str) -> dict[int, str]:
     return {
         first + at: word for table in tables for first, words in table.items() for at, word in enumerate(words.split())
     }
+
+
+def names() -> list[str]:
+    """All names that system calls of this machine have."""
+    return [*_names(os.uname().machine).values()]

@@ -113,6 +113,7 @@ _OWNERS = tuple((name, name) for name in READERS[":cgroup"][1])
 _OWNER = Join(":cgroup", (("cgroup_path", "path"),), _OWNERS)
 _SYSCALL = Join(":syscall", (("syscall", "number"),), (("syscall_name", "name"),))
 _SIGNAL = Join(":signal", (("signal", "number"),), (("signal_name", "name"),))
+_EXIT = Join(":exit", (("exit_code", "number"),), (("exit_name", "name"),))
 _COMMAND = Join("command", _KEY, (("exe", "exe"), ("command", "command")))
 _COMMAND_OF_THREAD = _COMMAND._replace(is_within=True)
 
@@ -228,8 +229,8 @@ EXITS = Table(
             *("cgroup", "cgroup_path", "cpu", "user", "system", "peak_rss", "minor_faults", "major_faults", *_STORAGE),
         ),
         show_groups=("cpu", *_STORAGE),
-        joins=(_USER, _CGROUP, _OWNER, _SIGNAL, _COMMAND),
-        meant=(*_WHOSE, ("signal", "signal_name")),
+        joins=(_USER, _CGROUP, _OWNER, _SIGNAL, _EXIT, _COMMAND),
+        meant=(*_WHOSE, ("signal", "signal_name"), ("exit_code", "exit_name")),
     ),
 )
 EXITS_RECORD = Struct(EXITS.packing.format if EXITS.packing else "")

@@ -429,6 +429,27 @@ def test_every_default_table_refuses_in_the_same_words(table: str, asked: dict[s
         assert "there are " in said or "nearest: " in said
 
 
+@pytest.mark.parametrize(
+    ("table", "where", "why"),
+    [
+        ("exits", "signal = SIGFOO", "'signal_name' is never 'SIGFOO'; nearest: SIG"),
+        ("exits", "signal_name != SIGCLD", "'signal_name' is never 'SIGCLD'; nearest: SIGCHLD"),
+        ("exits", "exit_code = EX_USE", "'exit_name' is never 'EX_USE'; nearest: EX_USAGE"),
+        ("thread_state", "syscall = nixcall", "'syscall_name' is never 'nixcall'"),
+    ],
+)
+def test_a_name_that_nothing_has_is_refused(table: str, where: str, why: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        question.asked(Request(table, where=where), columns.offer(TABLES[table]))
+    assert f"condition {where!r}: {why}" in str(refusal.value)
+
+
+@pytest.mark.parametrize("where", ["signal = SIGKILL", "signal_name = 99", "exit_code = EX_USAGE", "exit_code = 3"])
+def test_names_that_there_are_meet_conditions(archives: Archives, where: str) -> None:
+    assert len(archives.ends.records("exits", where=where).times_ns) == 0  # All ended well.
+    assert len(archives.ends.records("exits", where=f"not {where}").times_ns) == len(ENDED)
+
+
 @pytest.mark.parametrize("table", sorted(TABLES))
 def test_every_number_of_a_default_table_has_percentiles_and_a_summary(table: str) -> None:
     declared = TABLES[table]

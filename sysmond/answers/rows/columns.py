@@ -13,10 +13,11 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from sysmond.base.model import END, START, Answers, Derived, Metric, Semantics, Table, rate_unit
+from sysmond.answers.rows.joins import names_of
+from sysmond.base.model import END, START, Answers, Derived, Join, Metric, Semantics, Table, rate_unit
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, Float64Array, Int64Array
 from sysmond.base.statistic import percent_of
-from sysmond.errors import UsageError, nearest
+from sysmond.errors import UsageError, listed, nearest
 from sysmond.rollup.condition import TEXT, ColumnKind
 from sysmond.rollup.portion import parts_of, totals_in
 from sysmond.store.stretches.stretch import key_of, lasts
@@ -135,14 +136,17 @@ class Specs(dict[str, Spec]):
 class _Kinds(Mapping[str, ColumnKind]):
     """Columns as conditions see them."""
 
-    def __init__(self, specs: Mapping[str, Spec], meant: Mapping[str, str]) -> None:
+    def __init__(self, specs: Mapping[str, Spec], meant: Mapping[str, str], joins: Sequence[Join]) -> None:
         self._specs = specs
         self._meant = meant
+        self._joins = joins
 
     def __getitem__(self, label: str) -> ColumnKind:
         spec = self._specs[label]
         grown = self._specs.get(f"{spec.name}:{SUM}") if spec.stat == MEAN else None
-        return ColumnKind(spec.unit, (grown.label, grown.unit) if grown else None, self._meant.get(label, ""))
+        table = next((join.table for join in self._joins if label in dict(join.columns)), "")
+        names = names_of(table)
+        return ColumnKind(spec.unit, (grown.label, grown.unit) if grown else None, self._meant.get(label, ""), names)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._specs)
@@ -184,7 +188,7 @@ class Offer(NamedTuple):
         from sysmond.base import elsewhere  # noqa: PLC0415  only to speak of a mistake
 
         meant = elsewhere.suggest_column(label, self.table.name, self._plain(), self.answers.aliases)
-        return meant or nearest(label, self.specs) or f"; there are {', '.join(self._plain())}"
+        return meant or nearest(label, self.specs) or listed(self._plain())
 
     def groups(self, labels: Iterable[str]) -> list[Spec]:
         """The columns by which rows are put together.
@@ -202,7 +206,7 @@ class Offer(NamedTuple):
 
     def kinds(self) -> Mapping[str, ColumnKind]:
         """The columns as conditions see them."""
-        return _Kinds(self.specs, self.meant)
+        return _Kinds(self.specs, self.meant, self.answers.joins)
 
     def defaults(self, *, grouped: bool) -> list[Spec]:
         """The columns where nobody says which."""

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joins: texts that belong to the numbers of a row, from other tables, or known to every reader."""
 
+import os
 import pwd
 import signal
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -44,6 +45,13 @@ def signal_name(number: int) -> str | None:
         return str(number)
 
 
+@cache
+def exit_name(code: int) -> str:
+    """The name of an exit code (sysexits.h); the number where it has none, and of 0, as which a signal counts, too."""
+    return _EXIT_NAMES.get(code, str(code))
+
+
+_EXIT_NAMES = {code: name for name, code in vars(os).items() if name.startswith("EX_") and code}
 _owner = cache(owner)
 
 
@@ -56,8 +64,21 @@ _READERS: Mapping[str, Callable[[int | str, str], str | None]] = {
     # Nothing where a thread is in none.
     ":syscall": _of_number(lambda number: syscalls.name(number) or None),
     ":signal": _of_number(signal_name),
+    ":exit": _of_number(exit_name),
     ":cgroup": lambda path, name: getattr(_owner(path), name, None) if isinstance(path, str) else None,
 }
+
+# Of which all names are known.
+_NAMES: Mapping[str, Callable[[], Collection[str]]] = {
+    ":syscall": syscalls.names,
+    ":signal": lambda: [text for number in range(1, signal.NSIG) if (text := signal_name(number))],
+    ":exit": _EXIT_NAMES.values,
+}
+
+
+def names_of(table: str) -> Callable[[], Collection[str]] | None:
+    """What gives all names that a relation known to every reader has; None where nobody knows all."""
+    return _NAMES.get(table)
 
 
 def _coded(texts: Iterable[str | None], where: Int64Array) -> Words:

@@ -21,6 +21,7 @@ _NUMBERS = (
     (":cgroup", (("cgroup_path", "path"),), _OWNERS, False, False),
     (":syscall", (("syscall", "number"),), (("syscall_name", "name"),), False, False),
     (":signal", (("signal", "number"),), (("signal_name", "name"),), False, False),
+    (":exit", (("exit_code", "number"),), (("exit_name", "name"),), False, False),
     ("kernel_stack", (("stack", "id"),), (("functions", "functions"),), False, True),
 )
 _COMMAND = ("command", _KEY, (("exe", "exe"), ("command", "command")))
@@ -35,7 +36,7 @@ BY_COLUMNS: Mapping[str, Any] = {
     "ended_by": ("exits", _KEY, ("exit_code", "signal")),
     "meant": (
         *(("user", "username"), ("cgroup", "cgroup_path"), ("syscall", "syscall_name")),
-        *(("signal", "signal_name"), ("stack", "functions")),
+        *(("signal", "signal_name"), ("exit_code", "exit_name"), ("stack", "functions")),
     ),
 }
 _BY_COLUMNS_OF_THREADS = {**BY_COLUMNS, "joins": (*_NUMBERS, (*_COMMAND, True, False))}
