@@ -203,6 +203,8 @@ def test_a_reset_has_a_cause_and_a_correction_has_none(folders: Folders) -> None
     assert added(found) == {5: -1 + 20}
     resets = [(gap.start_ns, gap.end_ns, gap.detail) for gap in found.gaps if gap.cause is Cause.COUNTER_RESET]
     assert resets == [(at(103), at(104), "process/cpu@5"), (at(109), at(110), "process/cpu@5")]
+    derived = answer(folders, tuple(Sensitivity), request._replace(columns="pid,cpu_percent", by="pid"))
+    assert derived.gaps == found.gaps
     without = answer(folders, tuple(Sensitivity), request._replace(columns="pid,read_bytes:sum", by="pid"))
     assert not [gap for gap in without.gaps if gap.cause is Cause.COUNTER_RESET]
     later = answer(folders, tuple(Sensitivity), request._replace(start=at(105)))

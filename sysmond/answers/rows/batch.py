@@ -115,6 +115,10 @@ class DerivingBatch(RowBatch):
             return self._batch.cells(spec)
         return NumberColumn(self._derived[spec.label].of(lambda part: numbers(self._batch.cells(part)), self.bucket))
 
+    def resets(self) -> Collection[Gap]:
+        """As of those rows."""
+        return self._batch.resets()
+
     def mass(self, spec: Spec, /) -> Float64Array:
         """As of those rows."""
         return self._batch.mass(spec)
