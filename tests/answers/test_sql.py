@@ -289,3 +289,18 @@ def test_what_is_read_in_pieces_is_what_is_read_at_once(
                 found.append(sorted(rows))
             assert found[0] == found[1]
             assert len(found[0]) > 30
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("select colour from load", "; load: there are time, instance, one"),
+        ("select colour from event", "; event: there are time, kind, subject, text, detail, happened, known_from"),
+    ],
+)
+def test_a_column_that_there_is_not_is_answered_by_those_that_there_are(
+    machine: Machine, query: str, said: str
+) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        asked_by_sql(machine.folders, query)
+    assert failure.value.stderr.rstrip().endswith(said)

@@ -23,7 +23,7 @@ from sysmond.answers.sql.parsed import Named, Span
 from sysmond.base import timespec
 from sysmond.base.model import EVENTS, TIERS_NS, Metric, Sensitivity
 from sysmond.base.result import Gap, Result
-from sysmond.errors import Error, NotPermittedError, UsageError, nearest
+from sysmond.errors import Error, NotPermittedError, UsageError, listed, nearest
 from sysmond.machine.folders import Folders
 from sysmond.store import events
 from sysmond.store.census import Census
@@ -87,7 +87,7 @@ def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request:
             opened.execute(statement).fetchall()
         source = _Source(opened, folders, classes, request, _named(opened, query))
         source.fill(query)
-        names, rows = _run(opened, query, source.tables)
+        names, rows = _run(opened, query, source.tables, source.columns)
     sensitivity = Sensitivity.RESTRICTED if source.is_restricted else Sensitivity.PUBLIC
     return SqlAnswer(names, rows, tuple(dict.fromkeys(source.warnings)), sensitivity, gaps.coalesce(source.outside))
 
@@ -106,6 +106,8 @@ class _Source:
         self.warnings: list[str] = []
         self.outside: list[Gap] = []
         self.is_restricted = False
+        # All that each of the relations that are named has: it is made of those that are named.
+        self.columns: dict[str, list[str]] = {}
         self._opened = opened
         self._folders = folders
         self._classes = classes
@@ -162,6 +164,7 @@ class _Source:
                     f"table {table!r}: its rows are not kept for that range any more; expected {table}_{COARSE[0]} "
                     "or a longer tier, which has what used most"
                 )
+            self.columns[name] = [*of_long.of_rows(name, source.offer, None).types]
             relation = of_long.of_rows(name, offer, self._named.columns_of(name))
             self._insert(relation, of_long.rows(source, offer, relation))
         else:
@@ -195,6 +198,7 @@ class _Source:
                     self.outside += outside
                     named = self._named.columns_of(name)
                     make = of_wide.of_buckets if step else of_wide.of_rows
+                    self.columns[name] = [*make(name, mine, None).types]
                     relation = make(name, mine, named, () if named is None else line.derived(table))
                     if step:
                         pieces = of_wide.buckets(line, table, relation, span, boot, TIERS_NS[step])
@@ -220,6 +224,7 @@ class _Source:
         columns: dict[str, Array] = {"time": batch.times_ns.view("M8[ns]")}
         columns |= {name: of_long.values(batch.cells(spec), spec) for name, spec in specs.items()}
         types = {name: of_long.type_of(spec) for name, spec in specs.items()}
+        self.columns[EVENTS] = ["time", *types]
         self._insert(SqlTable(EVENTS, {"time": "TIMESTAMP_NS", **types}), [columns])
         self.warnings += happened.warnings
         self.is_restricted = self.is_restricted or happened.is_restricted
@@ -273,7 +278,10 @@ def _said(wrong: Exception) -> str:
 
 
 def _run(
-    opened: "duckdb.DuckDBPyConnection", query: str, tables: Callable[[], Sequence[str]]
+    opened: "duckdb.DuckDBPyConnection",
+    query: str,
+    tables: Callable[[], Sequence[str]],
+    columns: Mapping[str, Sequence[str]],
 ) -> tuple[list[str], list[list[object]]]:
     import duckdb  # noqa: PLC0415  as above
 
@@ -285,6 +293,9 @@ def _run(
         said = _said(wrong)
         if isinstance(wrong, duckdb.CatalogException):
             said += f"; there are {', '.join(tables())}"
+        elif isinstance(wrong, duckdb.BinderException) and columns:
+            # DuckDB names what comes nearest, which may be one of forty.
+            said += "".join(f"; {table}: {listed(names).removeprefix('; ')}" for table, names in columns.items())
     # Not within the clause: what DuckDB raised would keep its connection.
     raise UsageError(f"query {query!r}: {said}")
 
