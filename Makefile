@@ -12,7 +12,7 @@ ARGS ?=
 
 .NOTPARALLEL:
 .PHONY: help setup bpf run test check-fast lint format types floors locks pytest check-all lock audit lab lab-kernels lab-service \
-	docs manuals \
+	package check-package release docs manuals \
 	install-files benchmarks clean
 
 help:
@@ -23,6 +23,9 @@ help:
 	@echo 'make lab           boot a virtual machine and check there; ARGS="tests/lab/machine.py -k unit" checks less'
 	@echo 'make lab-kernels   boot the kernels of Debian one after the other, and read by every way in each; 10 minutes'
 	@echo 'make lab-service   boot a container with systemd and the installed service, and check that; 3 minutes'
+	@echo 'make package       build the Debian packages into dist/; needs root, mmdebstrap and a mirror of Debian'
+	@echo 'make check-package build them twice, compare, ask lintian, install and purge; 5 minutes'
+	@echo 'make release       all that, and sdist, wheel and checksums, into dist/'
 	@echo 'make docs          write the generated documents anew'
 	@echo 'make manuals       write manual pages and shell completions below build/share'
 	@echo 'make install-files install what lies beside the programs (units, D-Bus, polkit, manuals) below DESTDIR'
@@ -105,12 +108,29 @@ lab-kernels: setup
 # With each part as a unit of its own. Whoever touches etc/systemd runs it.
 lab-service: setup
 	@$(BIN)/python -P tests/lab/service.py $(ARGS)
+# In a Debian of their own, which is made once in some minutes: neither is part of the doors that CI takes.
+package:
+	@python3 -P tests/packaging/package.py $(ARGS)
+
+check-package:
+	@python3 -P tests/packaging/package.py --check $(ARGS)
+
+# From the files that git knows, checked; dates in them are that of the commit.
+release: setup
+	@rm -rf dist build/release && mkdir -p dist build/release
+	@$(MAKE) --no-print-directory check-package
+	@git ls-files -z | xargs -0 cp --parents -t build/release --
+	@cd build/release && SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) ../../$(BIN)/python -c \
+		'from setuptools import build_meta as build; build.build_sdist("../../dist"); build.build_wheel("../../dist")' >../release.log
+	@cd dist && sha256sum -- * >SHA256SUMS && cat SHA256SUMS
 
 docs: setup
 	@$(BIN)/python docs/generate.py
 
-manuals: setup
-	@$(BIN)/python -m docs.manuals
+# What builds a package has all it needs, and no virtual environment: SETUP= BIN=/usr/bin.
+SETUP ?= setup
+manuals: $(SETUP)
+	@$(BIN)/python3 -m docs.manuals
 
 # What a package installs beside the Python programs. What exists in /etc stays as it is.
 PREFIX ?= /usr

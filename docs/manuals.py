@@ -37,7 +37,9 @@ def main(folder: Path) -> int:
 
 def files(program: str, parser: argparse.ArgumentParser) -> dict[str, str]:
     """What a program has, by its path below ``/usr/share``."""
-    made = {name.format(program): shtab.complete(parser, shell=shell) for shell, name in COMPLETIONS.items()}
+    # An older shtab (Debian 13) does not know fish.
+    shells = {shell: name for shell, name in COMPLETIONS.items() if shell in shtab.SUPPORTED_SHELLS}
+    made = {name.format(program): shtab.complete(parser, shell=shell) for shell, name in shells.items()}
     return {f"man/man1/{program}.1": manual(program, parser), **made}
 
 

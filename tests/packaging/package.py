@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build the Debian packages in a Debian of their own, and check them there: ``make package``, ``make check-package``.
+
+Needs root, ``mmdebstrap`` and a mirror of Debian (``PACKAGE_MIRROR``, or that of mmdebstrap). The check builds a second
+time with another folder, day, locale, zone and umask and compares the bytes; asks lintian everything; and installs into
+a Debian without anything else, has the installed programs record and answer, removes, and purges. Exit code 0: all
+passed; 1: not; 2: it cannot run here.
+"""
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SUITE = "trixie"
+BUILDERS = ("build-essential", "devscripts", "equivs", "faketime", "lintian", "locales-all")
+# What sysmond's own folders are when it is installed, and whose they are for.
+CONFIGURATION = "etc/sysmond/sysmond.yaml"
+ARCHIVE = "var/lib/sysmond"
+ONE, OTHER = "/build/one/sysmond", "/build/another/further-down/sysmond-0"
+DIFFERENT = {"LC_ALL": "tr_TR.UTF-8", "TZ": "Pacific/Kiritimati", "HOME": "/nowhere"}
+
+
+def main() -> int:
+    """Run what the arguments say."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="check what was built, too")
+    parser.add_argument("--into", type=Path, default=ROOT / "dist", help="where the packages go (default: dist)")
+    words = parser.parse_args()
+    if why := why_not():
+        print(f"package: {why}", file=sys.stderr)
+        return 2
+    work = ROOT / "build/package"
+    work.mkdir(parents=True, exist_ok=True)
+    builder = tree(work, with_build_dependencies=True)
+    packages = build(builder, ONE, words.into)
+    passed(f"{', '.join(path.name for path in packages)} in {words.into}")
+    if not words.check:
+        return 0
+    with tempfile.TemporaryDirectory(dir=work) as again:
+        others = build(builder, OTHER, Path(again), umask=0o027, faked="+400d", **DIFFERENT)
+        differing = [path.name for path, other in zip(packages, others, strict=True) if digest(path) != digest(other)]
+    assert not differing, f"not the same when built elsewhere: {differing}"
+    passed("two builds gave the same bytes")
+    # Whoever ships a package puts their own address there; the one in debian/ is for those who build for themselves.
+    asked = "--suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog "
+    asked += "--allow-root --pedantic --display-info --fail-on none"
+    inside(
+        builder, ["sh", "-c", f'said=$(lintian {asked} /build/one/*.changes) && echo "$said" >&2 && test -z "$said"']
+    )
+    passed("lintian has nothing to say, pedantic")
+    check_installed(work, packages)
+    return 0
+
+
+def why_not() -> str:
+    """Why it cannot run here; nothing where it can."""
+    if os.geteuid() != 0:
+        return "needs root, to enter the Debian that it builds in"
+    lacking = [tool for tool in ("mmdebstrap", "unshare", "git") if shutil.which(tool) is None]
+    return f"{', '.join(lacking)} not installed (Debian: apt-get install mmdebstrap util-linux git)" if lacking else ""
+
+
+def passed(what: str) -> None:
+    """Say what was checked."""
+    print(f"package: {what}", flush=True)
+
+
+def tree(work: Path, *, with_build_dependencies: bool) -> Path:
+    """Give the root of a Debian, made once: to build in, or a bare one to copy."""
+    control = (ROOT / "debian/control").read_bytes() if with_build_dependencies else b""
+    recipe = zlib.crc32(control + repr((SUITE, BUILDERS)).encode())
+    root = work / f"{'builder' if with_build_dependencies else 'bare'}-{recipe:08x}"
+    if root.is_dir():
+        return root
+    unfinished = root.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    passed(f"making a Debian {SUITE} below {work.name}; once")
+    command = ["mmdebstrap", "--quiet", "--variant=minbase", "--format=directory", "--mode=root"]
+    command += ["--dpkgopt=force-unsafe-io", "--skip=cleanup/apt/lists"]
+    if with_build_dependencies:
+        install = "cd /tmp && apt-get -qq -y --no-install-recommends build-dep ./control-of"
+        command += [f"--include={','.join(BUILDERS)}", '--customize-hook=mkdir -p "$1/tmp/control-of/debian"']
+        command += [f"--customize-hook=cp '{ROOT}/debian/control' \"$1/tmp/control-of/debian\""]
+        command += [f'--customize-hook=chroot "$1" sh -c "{install}"']
+    mirror = os.environ.get("PACKAGE_MIRROR")
+    command += [SUITE, str(unfinished), *([f"deb {mirror} {SUITE} main"] if mirror else [])]
+    subprocess.run(command, check=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+    unfinished.rename(root)
+    return root
+
+
+def inside(root: Path, command: Sequence[str], *, log: Path | None = None, **environment: str) -> None:
+    """Run a command in a Debian, with a /proc of its own that goes with it."""
+    clean: Mapping[str, str] = {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "LC_ALL": "C.UTF-8",
+        "HOME": "/root",
+        "DEBIAN_FRONTEND": "noninteractive",
+        **environment,
+    }
+    # Its root is a mount, as that of every machine is: the archiver writes to nothing that is not mounted.
+    mounts = 'mount --bind "$0" "$0" && mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
+    enter = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", mounts, str(root), *command]
+    if log is None:
+        subprocess.run(enter, check=True, env=clean)
+        return
+    with log.open("wb") as output:
+        done = subprocess.run(enter, check=False, env=clean, stdout=output, stderr=subprocess.STDOUT)
+    if done.returncode:
+        sys.stderr.write("".join(log.read_text(errors="replace").splitlines(keepends=True)[-40:]))
+        raise SystemExit(f"package: it could not be built; all of it is in {log}")
+
+
+def build(root: Path, folder: str, into: Path, umask: int = 0o022, faked: str = "+0", **environment: str) -> list[Path]:
+    """Build what git knows of the sources in a folder of a Debian; move the packages out."""
+    target = Path(f"{root}{folder}")
+    shutil.rmtree(target.parent, ignore_errors=True)
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+    for name in filter(None, listed.decode().split("\0")):
+        copy = target / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, copy)
+        copy.chmod(0o777 & ~umask if os.access(ROOT / name, os.X_OK) else 0o666 & ~umask)
+    words = f"umask {umask:o}; cd {folder} && exec faketime -f {faked} dpkg-buildpackage --no-sign --build=full"
+    inside(root, ["sh", "-c", words], log=root.parent / f"{target.parent.name}.log", **environment)
+    into.mkdir(parents=True, exist_ok=True)
+    made = []
+    for package in sorted(target.parent.glob("*.deb")):
+        made.append(into / package.name)
+        shutil.copyfile(package, made[-1])
+    return made
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def check_installed(work: Path, packages: Sequence[Path]) -> None:
+    """Install into a Debian that has nothing else, record, remove and purge."""
+    bare = tree(work, with_build_dependencies=False)
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        root = Path(folder) / "root"
+        subprocess.run(["cp", "-a", bare, root], check=True)
+        for path in packages:
+            shutil.copy(path, root / "tmp")
+        shutil.copy(ROOT / "debian/tests/records", root / "tmp")
+        quietly = "apt-get -qq -y --no-install-recommends -o Dpkg::Use-Pty=0"
+        inside(root, ["sh", "-c", f"{quietly} install /tmp/*.deb >/tmp/log 2>&1 || {{ cat /tmp/log; exit 1; }}"])
+        passed("installed")
+        inside(root, ["sh", "/tmp/records"])
+        changed = (root / CONFIGURATION).read_text() + "# Mine.\n"
+        (root / CONFIGURATION).write_text(changed)
+        (root / ARCHIVE / "kept").write_text("recorded")
+        inside(root, ["sh", "-c", f"{quietly} install --reinstall /tmp/*.deb >/tmp/log 2>&1"])
+        assert (root / CONFIGURATION).read_text() == changed, "installing again changed the configuration"
+        inside(root, ["sh", "-c", f"{quietly} remove sysmond >/tmp/log 2>&1"])
+        assert not (root / "usr/bin/sysmond").exists(), "the program is there after removal"
+        assert (root / ARCHIVE / "kept").read_text() == "recorded"
+        assert (root / CONFIGURATION).read_text() == changed
+        passed("installed again and removed: configuration and recordings stayed")
+        inside(root, ["sh", "-c", f"{quietly} purge sysmond python3-sysmond sysmond-doc >/tmp/log 2>&1"])
+        left = [str(path) for path in root.glob("*/**/*sysmond*") if not path.is_relative_to(root / "tmp")]
+        assert not left, f"left after purge: {left}"
+        passed("purged: nothing is left")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
