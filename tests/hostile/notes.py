@@ -128,8 +128,8 @@ def _be(reader: Reader, writing: int) -> None:
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(int(HANG_S))
-        data_bytes_max = _data_bytes() + DATA_BYTES_MAX
-        resource.setrlimit(resource.RLIMIT_DATA, (data_bytes_max, data_bytes_max))
+        bytes_max = _bytes_in_use() + DATA_BYTES_MAX
+        resource.setrlimit(resource.RLIMIT_DATA, (bytes_max, bytes_max))
         reader.use()
     except (Error, OSError) as refusal:
         if len(str(refusal).splitlines()) > 1:
@@ -142,7 +142,7 @@ def _be(reader: Reader, writing: int) -> None:
         os._exit(code)
 
 
-def _data_bytes() -> int:
+def _bytes_in_use() -> int:
     """How much this process holds already: what other tests imported is not the reader's (proc(5), statm)."""
     return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
 
