@@ -85,7 +85,8 @@ def machine() -> Iterator[Devices]:
 def recorder(machine: Devices, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     machine.add("hwmon", "hwmon0", {"name": "first", "temp1_input": "42000"})
     # Not in /dev/shm: whatever lies below /dev is a device to umockdev.
-    with tempfile.TemporaryDirectory(prefix="sysmond-", dir="/tmp") as folder:
+    # What was killed may write a last time while its folder is removed.
+    with tempfile.TemporaryDirectory(prefix="sysmond-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         recorder = Recorder(Path(folder))
         plugins = recorder.base / "config/sysmond/probes"
         plugins.mkdir(parents=True, mode=0o755)
