@@ -90,11 +90,8 @@ def _start(options: argparse.Namespace, words: Sequence[str]) -> int:
     )
     if options.part is None:
         _make_way(settings)
-    if (
-        options.part == RESOLVER
-        and (folder := plan_cache_folder(settings))
-        and plan_cache.reuse(settings.folders.runtime, folder)
-    ):
+    cache = plan_cache_folder(settings) if options.part == RESOLVER else ""
+    if cache and plan_cache.reuse(settings.folders.runtime, cache):
         return 0
     if options.part in {None, RESOLVER}:
         code = _resolve(settings)

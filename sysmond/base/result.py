@@ -209,9 +209,9 @@ class Result(NamedTuple):
         for column in self.columns:
             if column.path == path and stat in {None, column.stat}:
                 return column
-        asked = path if stat is None else f"{path}:{stat}"
         import difflib  # noqa: PLC0415  nothing is missing as a rule
 
+        asked = path if stat is None else f"{path}:{stat}"
         known = list(dict.fromkeys(column.path if stat is None else column.label for column in self.columns))
         near = difflib.get_close_matches(asked, known, _NAMED_MAX, cutoff=0)
         raise KeyError(f"{asked}: not in this result; it has {', '.join(near) or 'no columns'}")

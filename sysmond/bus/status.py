@@ -26,7 +26,7 @@ from sysmond.bus.wire.interface import (
 )
 from sysmond.plan.settings import PARTS
 from sysmond.ring.leftovers import is_alive
-from sysmond.sampler.self_cost import PID_FILE
+from sysmond.sampler.self_cost import read_pid
 
 NEEDED = ("sampler", "background", "archiver")
 LOG_LEVELS = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")
@@ -152,16 +152,9 @@ class Status(Interface):
 
     def _pids(self) -> dict[str, int]:
         """The processes of sysmond that are there, by part."""
-        pids = {}
-        for part in ("daemon", *PARTS):
-            try:
-                with open(f"{self._folders.runtime}/{part}/{PID_FILE}", encoding="ascii") as file:
-                    pid = int(file.read(32))
-            except (OSError, ValueError):
-                continue
-            if is_alive(pid):  # Those of other users may be hidden from us in /proc.
-                pids[part] = pid
-        return pids
+        written = {part: read_pid(self._folders.runtime, part) for part in ("daemon", *PARTS)}
+        # Those of other users may be hidden from us in /proc.
+        return {part: pid for part, pid in written.items() if pid is not None and is_alive(pid)}
 
 
 class LogControl(Interface):

@@ -86,8 +86,9 @@ def unpin(folders: Folders, options: argparse.Namespace) -> int:
     if not released and moment_ns is not None:
         raise Error(f"{options.at!r}: nothing is pinned then; 'sysmond pins' lists what is")
     try:
-        for folder in () if _asked(folders, [], released) else there:
-            pins.remove(folder, chosen)
+        if not _asked(folders, [], released):
+            for folder in there:
+                pins.remove(folder, chosen)
     except OSError as failure:
         raise _refused(folders, failure) from failure
     for pinned in released:

@@ -30,9 +30,7 @@ def parser() -> Parser:
         "--bus", metavar="BUS", default=NO_BUS, help="be found on this bus: none, system, session or an address"
     )
     made.add_argument("--ticks", metavar="N", type=_ticks, help="end after N ticks, everything flushed")
-    made.add_argument(
-        "--part", metavar="NAME", help=f"be one part only: {', '.join((RESOLVER, LOADER, *PARTS, *ONESHOTS))}"
-    )
+    made.add_argument("--part", metavar="NAME", help=f"be one part only: {', '.join(ALONE)}")
     made.add_argument("--version", action="version", version=f"sysmond {__version__}")
     _add_commands(made.add_subparsers(dest="command", metavar="COMMAND", help="what to do instead of recording"))
     return made

@@ -23,7 +23,7 @@ from sysmond.machine.folders import SYSTEM_RUNTIME, SYSTEM_STATE, UMASK, Folders
 from sysmond.plan.plan import first_valid
 from sysmond.plan.settings import PARTS, Settings, plan_file
 from sysmond.ring.leftovers import is_alive
-from sysmond.sampler.self_cost import PID_FILE
+from sysmond.sampler.self_cost import read_pid
 
 # The first descriptor that systemd hands over.
 _LISTENING = 3
@@ -45,12 +45,8 @@ class RunningParts(Mapping[str, int]):
 
         :raises KeyError: where it does not run.
         """
-        try:
-            with open(f"{self._runtime}/{part}/{PID_FILE}", encoding="ascii") as file:
-                pid = int(file.read(32))
-        except (OSError, ValueError):
-            raise KeyError(part) from None
-        if not is_alive(pid):
+        pid = read_pid(self._runtime, part)
+        if pid is None or not is_alive(pid):
             raise KeyError(part)
         return pid
 

@@ -16,6 +16,7 @@ PARTS = ("archiver", "daemon", "bus")
 """The parts that do not sample; each leaves its process id in its runtime folder."""
 
 PID_FILE = "pid"
+_PID_LENGTH_MAX = 32
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _HERTZ = os.sysconf("SC_CLK_TCK")
 
@@ -74,12 +75,8 @@ def own_row(cost: Cost, memory: int) -> tuple[int, ...]:
 def part_rows(runtime: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The rows of the other parts that are running now."""
     for part in PARTS:
-        try:
-            with open(os.path.join(runtime, part, PID_FILE), encoding="ascii") as file:
-                pid = str(int(file.read()))
-        except (OSError, ValueError):
-            continue
-        if row := process_row(pid):
+        pid = read_pid(runtime, part)
+        if pid is not None and (row := process_row(pid)):
             yield part, row
 
 
@@ -101,6 +98,15 @@ def _resident_bytes(pid: int | str) -> int:
             return int(file.read(128).split()[1]) * _PAGE_BYTES
     except (OSError, ValueError, IndexError):
         return ABSENT
+
+
+def read_pid(runtime: str, part: str) -> int | None:
+    """The process id that a part left in its folder; None where it left none."""
+    try:
+        with open(os.path.join(runtime, part, PID_FILE), encoding="ascii") as file:
+            return int(file.read(_PID_LENGTH_MAX))
+    except (OSError, ValueError):
+        return None
 
 
 def write_pid(folder: str) -> None:
