@@ -124,7 +124,7 @@ def parser() -> Parser:
         " tmax is the time of the maximum; of series, percentiles: p50, p95, p99.9")  # fmt: skip
     add("--summary", action="store_true", help="instead of values: mean, min, max and p95 of each series or column"
         " over all of the range")  # fmt: skip
-    add("--drop", action="append", metavar="PATTERN", help="leave out what this means: a PATH, or METRIC[@INSTANCE]"
+    add("--drop", action="append", metavar="PATTERN", help="leave out what matches: a PATH, or METRIC[@INSTANCE]"
         " of any table; repeatable")  # fmt: skip
     add("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: by the file's suffix, else csv;"
         " on a terminal, table)")  # fmt: skip

@@ -76,7 +76,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add("--top", "--limit", type=int, metavar="N", help="rows: the first N of each step")
     add("--by", "--sort", metavar="COLUMN", help="rows: the first by this column, the largest first (default: of"
         " process cpu, of others the first counter)")  # fmt: skip
-    add("--where", metavar="CONDITION", help="rows: only those that are so: COLUMN OPERATOR VALUE, with"
+    add("--where", metavar="CONDITION", help="rows: only those that meet it: COLUMN OPERATOR VALUE, with"
         " = != < <= > >= ~ !~, joined by and, or, not and parentheses")  # fmt: skip
     add("--columns", metavar="C,...", help="rows: with these columns: METRIC or METRIC:STATISTIC; TABLE --list lists"
         " them")  # fmt: skip

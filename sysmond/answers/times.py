@@ -23,6 +23,8 @@ A ``datetime`` without a zone is local time, as a text without one is; ``numpy.d
 Length = str | SupportsIndex | timedelta | np.timedelta64
 """A length of time as ``timespec`` reads it, nanoseconds, or one of Python, numpy or pandas."""
 
+# Of dates from 2014 to 2096.
+_LIKELY_SECONDS = range(1_400_000_000, 4_000_000_000)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -46,6 +48,8 @@ def read(start: Moment | None, end: Moment | None, step: Length | None = None, *
     latest_ns = FOREVER_NS if is_open else now_ns + 1
     end_ns = latest_ns if end is None else moment(end, now)
     if end_ns <= start_ns:
+        if end is None:
+            raise UsageError(f"the range begins ({start!r}) in the future; expected a time before now, or an end")
         raise UsageError(f"the range ends ({end!r}) before it begins ({start!r})")
     return Times(now_ns, start_ns, end_ns, length(step))
 
@@ -62,11 +66,21 @@ def moment(said: Moment, now: Relation | None = None) -> int:
             return _in_ns(said)
         if isinstance(said, datetime):
             return _since_epoch_ns(said)
-        return operator.index(said)
+        return _not_seconds(operator.index(said))
     except (TypeError, ValueError, OverflowError) as problem:
         raise UsageError(
             f"time {said!r}: expected a text such as '-1h', a datetime, a numpy.datetime64, or UTC nanoseconds"
         ) from problem
+
+
+def _not_seconds(time_ns: int) -> int:
+    """Refuse what must be seconds since the epoch: as nanoseconds it would be a moment of 1970.
+
+    :raises ValueError: for those.
+    """
+    if time_ns in _LIKELY_SECONDS:
+        raise ValueError(time_ns)
+    return time_ns
 
 
 def _since_epoch_ns(said: datetime) -> int:

@@ -246,7 +246,7 @@ def _read_time(text: str, now_ns: int, boot_ns: int | None, zone: tzinfo | None)
 def _in_24_hours(said: re.Match[str]) -> str:
     hour = int(said[1])
     if not 1 <= hour <= HOURS_PER_DAY // 2:
-        raise ValueError(f"{said[0]!r} is no hour of twelve")
+        raise ValueError(f"{said[0]!r} has no hour from 1 to 12")
     return f"{hour % 12 + (12 if said[3] in 'pP' else 0):02}{said[2] or ':00'}"
 
 

@@ -147,9 +147,9 @@ class _Parser:
         value = self.value()
         kind = self.kinds[column]
         if kind.named and (sign not in _OPERATORS or not _NUMBER.fullmatch(value)):
-            return _of_text(kind.named, sign, value, self)
+            return _of_text(kind.named, sign, value, self, column)
         if kind.unit == TEXT:
-            return _of_text(column, sign, value, self)
+            return _of_text(column, sign, value, self, column)
         if sign not in _OPERATORS:
             raise self.wrong(f"{sign!r} with {column!r}, which is a number", f"expected one of {' '.join(_OPERATORS)}")
         return self.of_number(column, kind, sign, value)
@@ -185,13 +185,13 @@ class _Parser:
         shown = " or ".join("a number" if unit == "1" else unit for unit in units)
         return self.wrong(f"{value!r} for {column.partition(':')[0]!r}", f"expected a value such as {right} ({shown})")
 
-    def check_name(self, column: str, value: str) -> None:
+    def check_name(self, column: str, value: str, written: str) -> None:
         """Refuse a name that nothing has; what has no name is called by its number."""
         names = self.kinds[column].names
         if names is not None and not value.removeprefix("#").isdecimal() and value not in names():
             known = names()
             close = nearest(value, known) or f"; expected a name such as {next(iter(known), '')}, or a number"
-            raise UsageError(f"condition {self.text!r}: {column!r} is never {value!r}{close}")
+            raise UsageError(f"condition {self.text!r}: {written!r} is never {value!r}{close}")
 
     def peek(self) -> str:
         match = _WORD.match(self.text, self.at)
@@ -259,7 +259,8 @@ def _of_time(column: str, sign: str, time_ns: int) -> Condition:
     return Condition(frozenset({column}), test)
 
 
-def _of_text(column: str, sign: str, value: str, parser: _Parser) -> Condition:
+def _of_text(column: str, sign: str, value: str, parser: _Parser, written: str) -> Condition:
+    """Compare texts of a column; ``written``: how the condition calls it."""
     if sign not in _OF_TEXTS:
         raise parser.wrong(f"{sign!r} with {column!r}, which is text", f"expected one of {' '.join(_OF_TEXTS)}")
     if sign.endswith("~"):
@@ -271,7 +272,7 @@ def _of_text(column: str, sign: str, value: str, parser: _Parser) -> Condition:
         def meets(text: str) -> bool:
             return search(text) is not None
     else:
-        parser.check_name(column, value)
+        parser.check_name(column, value, written)
 
         def meets(text: str) -> bool:
             return text == value

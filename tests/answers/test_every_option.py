@@ -432,10 +432,10 @@ def test_every_default_table_refuses_in_the_same_words(table: str, asked: dict[s
 @pytest.mark.parametrize(
     ("table", "where", "why"),
     [
-        ("exits", "signal = SIGFOO", "'signal_name' is never 'SIGFOO'; nearest: SIG"),
+        ("exits", "signal = SIGFOO", "'signal' is never 'SIGFOO'; nearest: SIG"),
         ("exits", "signal_name != SIGCLD", "'signal_name' is never 'SIGCLD'; nearest: SIGCHLD"),
-        ("exits", "exit_code = EX_USE", "'exit_name' is never 'EX_USE'; nearest: EX_USAGE"),
-        ("thread_state", "syscall = nixcall", "'syscall_name' is never 'nixcall'"),
+        ("exits", "exit_code = EX_USE", "'exit_code' is never 'EX_USE'; nearest: EX_USAGE"),
+        ("thread_state", "syscall = nixcall", "'syscall' is never 'nixcall'"),
     ],
 )
 def test_a_name_that_nothing_has_is_refused(table: str, where: str, why: str) -> None:

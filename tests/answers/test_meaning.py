@@ -214,7 +214,7 @@ def test_what_is_derived_is_a_series_of_a_thing_too(archive: Archive) -> None:
     ("path", "said", "wrong"),
     [
         ("process/cpu_percnt", {}, "no such metric; nearest: process/cpu_percent"),
-        ("process/cpu_percent", {"raw": True}, "path 'process/cpu_percent': is derived, and rows as they are stored"),
+        ("process/cpu_percent", {"raw": True}, "path 'process/cpu_percent': is derived, so it is not there with raw"),
         ("process/cpu_percent", {"stat": "sum"}, "has no column 'cpu_percent:sum'"),
         ("process/memory_percent", {"stat": "max"}, "has no column 'memory_percent:max'"),
     ],
@@ -229,9 +229,12 @@ def test_what_a_derived_series_has_not_is_a_line(archive: Archive, path: str, sa
 @pytest.mark.parametrize(
     ("asked", "wrong"),
     [
-        ({"columns": "pid,cpu_percent"}, "column 'cpu_percent': is derived, .*; expected what it is of: cpu$"),
+        (
+            {"columns": "pid,cpu_percent"},
+            "column 'cpu_percent': is derived, .*; expected what it is computed from: cpu$",
+        ),
         ({"columns": "pid", "where": "cpu_percent > 5"}, "column 'cpu_percent': is derived, .*: cpu$"),
-        ({"columns": "memory_percent"}, "of: rss_anon, rss_file, rss_shmem, memory.total$"),
+        ({"columns": "memory_percent"}, "from: rss_anon, rss_file, rss_shmem, memory.total$"),
         ({"columns": "cpu_percent,nonsense"}, "table 'process' has no column 'nonsense'"),
         ({"columns": "cpu_percnt"}, "has no column 'cpu_percnt'; nearest: cpu_percent"),
     ],

@@ -87,7 +87,17 @@ def test_a_step_of_pandas_has_nanoseconds() -> None:
     assert times.length(pd.Timedelta(1_000_000_001, "ns")) == 1_000_000_001
 
 
-WRONG: list[Any] = [1.5, None, b"now", (2025, 3, 1), np.datetime64("NaT"), pd.NaT, np.datetime64("9999"), timedelta(1)]
+WRONG: list[Any] = [
+    1_764_000_000,
+    1.5,
+    None,
+    b"now",
+    (2025, 3, 1),
+    np.datetime64("NaT"),
+    pd.NaT,
+    np.datetime64("9999"),
+    timedelta(1),
+]
 
 
 @pytest.mark.parametrize("said", WRONG, ids=repr)

@@ -392,7 +392,7 @@ def test_rows_as_they_are_stored(client: Client, machine: Machine) -> None:
     assert answer[0] == library.times_ns.tolist()
     assert len(answer[0]) > 1
     assert table_of(answer)["cpu"] == library.column("cpu").values.tolist()
-    with pytest.raises(RefusedOverBus, match="'cpu_percent': is derived, .*; expected what it is of: cpu"):
+    with pytest.raises(RefusedOverBus, match="'cpu_percent': is derived, .*; expected what it is computed from: cpu"):
         client.call("GetRows", "sxxta{sv}", "process", 0, 0, 0, {**asked, "columns": ("as", ["cpu_percent"])})
     with pytest.raises(RefusedOverBus, match="rows as they are stored: expected no --top"):
         client.call("GetRows", "sxxta{sv}", "process", 0, 0, 0, {**asked, "top": ("u", 1)})

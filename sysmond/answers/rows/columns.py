@@ -111,7 +111,9 @@ class FormulaColumn(NamedTuple):
     def not_stored(self, said: str) -> UsageError:
         """That rows as they are stored have it not: how much a counter grew no single row knows."""
         names = ", ".join(map(str, self.formula.operands))
-        return UsageError(f"{said}: is derived, and rows as they are stored have none; expected what it is of: {names}")
+        return UsageError(
+            f"{said}: is derived, so it is not there with raw; expected what it is computed from: {names}"
+        )
 
 
 class Specs(dict[str, Spec]):

@@ -148,7 +148,7 @@ def check_has_statistics(table: str, stats: Sequence[str]) -> None:
     :raises UsageError: naming the first.
     """
     if stats:
-        expected = "expected none: its rows are of their own moment, with one value each"
+        expected = "expected none, since each of its rows is one event"
         raise UsageError(f"table {table!r} has no statistic {stats[0]!r}; {expected}")
 
 
