@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from sysmond.errors import Error
 from sysmond.machine.folders import Folders, create, create_classes
+from sysmond.ring.progress import ARCHIVER, WRITERS
 
 Figures = dict[str, Any]
 """What a benchmark found, as its JSON object."""
@@ -120,7 +121,7 @@ def workplace() -> Iterator[Folders]:
         folders = Folders(state, runtime)
         create(folders, os.geteuid())
         create_classes(state, "1s")
-        for part in ("sampler", "background", "archiver"):
+        for part in (*WRITERS.values(), ARCHIVER):
             create_classes(f"{runtime}/{part}")
         yield folders
     finally:
