@@ -8,7 +8,7 @@ Every writer is a function from a result and a style to pieces of text. HDF5, wh
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from sysmon_tools.cells import Cells, TimeCells, blocks, column_cells, integer_cells
 from sysmon_tools.style import Style
@@ -21,6 +21,18 @@ _CELL_END, _ROW_END = "\x1f", "\x1e"
 
 
 Writer = Callable[[Result, Style], Iterator[bytes]]
+
+
+class Remarks(Protocol):
+    """What an answer of any kind has beside its rows: why something is missing, and what happened."""
+
+    @property
+    def gaps(self) -> Sequence[Gap]:
+        """Why there is nothing where there is nothing."""
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """What happened."""
 
 
 def labels(columns: Sequence[Column]) -> list[str]:
@@ -69,15 +81,16 @@ def event_line(event: Event, style: Style) -> str:
     return printable(" ".join(["# event", style.time(event.time_ns), *words])).rstrip()
 
 
-def _comments(result: Result, style: Style) -> Iterator[str]:
-    yield from (gap_line(gap, style) for gap in result.gaps)
-    yield from (event_line(event, style) for event in result.events)
+def comments(remarks: Remarks, style: Style) -> Iterator[bytes]:
+    """Write gaps and events as lines that begin with ``#``."""
+    yield from (f"{gap_line(gap, style)}\n".encode() for gap in remarks.gaps)
+    yield from (f"{event_line(event, style)}\n".encode() for event in remarks.events)
 
 
 def _delimited(result: Result, style: Style, delimiter: str) -> Iterator[bytes]:
     """Write gaps and events as comments, one header, and a line a row; an absent cell is empty."""
     separator = delimiter.encode()
-    yield b"".join(line.encode() + b"\n" for line in _comments(result, style))
+    yield b"".join(comments(result, style))
     yield separator.join([b"time", *(delimited_field(label, delimiter) for label in labels(result.columns))]) + b"\n"
     parts: list[bytes | Cells] = [time_cells(result.times_ns, style)]
     for column in result.columns:
@@ -128,6 +141,19 @@ def _json_event(event: Event, style: Style) -> str:
     return f'{{"time": {time if style.notation is Notation.EPOCH else json.dumps(time)}, {words[1:]}'
 
 
+def json_remarks(remarks: Remarks, style: Style) -> bytes:
+    """Gaps and events as two members of an object."""
+    gaps = ",\n".join(_json_gap(gap, style) for gap in remarks.gaps)
+    events = ",\n".join(_json_event(event, style) for event in remarks.events)
+    return f'"gaps": [{gaps}],\n"events": [{events}]'.encode()
+
+
+def jsonl_remarks(remarks: Remarks, style: Style) -> Iterator[bytes]:
+    """Write an object for each gap, ``{"gap": …}``, and for each event."""
+    yield from (f'{{"gap": {_json_gap(gap, style)}}}\n'.encode() for gap in remarks.gaps)
+    yield from (f'{{"event": {_json_event(event, style)}}}\n'.encode() for event in remarks.events)
+
+
 def write_json(result: Result, style: Style) -> Iterator[bytes]:
     """Write one object: series, time, values (a list a series), gaps and events."""
     rows = len(result.times_ns)
@@ -141,9 +167,7 @@ def write_json(result: Result, style: Style) -> Iterator[bytes]:
     for number, cells in enumerate(_json_columns(result, style)):
         yield b",\n" if number else b"\n"
         yield from _json_list(cells, rows)
-    gaps = ",\n".join(_json_gap(gap, style) for gap in result.gaps)
-    events = ",\n".join(_json_event(event, style) for event in result.events)
-    yield f'],\n"gaps": [{gaps}],\n"events": [{events}]}}\n'.encode()
+    yield b"],\n" + json_remarks(result, style) + b"}\n"
 
 
 def write_jsonl(result: Result, style: Style) -> Iterator[bytes]:
@@ -152,8 +176,7 @@ def write_jsonl(result: Result, style: Style) -> Iterator[bytes]:
     for label, cells in zip(labels(result.columns), _json_columns(result, style), strict=True):
         parts += [b", " + json_text(label) + b": ", cells]
     yield from blocks([*parts, b"}\n"], len(result.times_ns))
-    yield from (f'{{"gap": {_json_gap(gap, style)}}}\n'.encode() for gap in result.gaps)
-    yield from (f'{{"event": {_json_event(event, style)}}}\n'.encode() for event in result.events)
+    yield from jsonl_remarks(result, style)
 
 
 def _table_text(text: str) -> bytes:
@@ -190,8 +213,7 @@ def write_table(result: Result, style: Style) -> Iterator[bytes]:
         widths = [_widened(width, cell) for width, cell in zip(widths, row, strict=True)]
     widths = [width._replace(whole=max(width.whole, _longest(head) - width.fraction))
               for width, head in zip(widths, heads, strict=True)]  # fmt: skip
-    for comment in _comments(result, style):
-        yield comment.encode() + b"\n"
+    yield from comments(result, style)
     for line in zip(*heads, strict=True):
         yield _table_line(
             text.ljust(width.total()) if width.is_text else text.rjust(width.total())

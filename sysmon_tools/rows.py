@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes rows that have no time axis: names, and values of any kind a row; None for absent."""
+"""Writes rows that have no time axis: names, and values of any kind a row; None for absent.
+
+Those of an answer have its gaps and events beside them, as in ``formats``; those of a list have none.
+"""
 
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from sysmon_tools.formats import delimited_field
+from sysmon_tools.formats import Remarks, comments, delimited_field, json_remarks, jsonl_remarks
+from sysmon_tools.style import Style
 from sysmond.base.terminal import printable
 
 Rows = Iterable[Sequence[object]]
@@ -71,3 +75,15 @@ WRITERS: dict[str, Writer] = {
     "jsonl": _jsonl,
     "table": _table,
 }
+
+
+def answered(chosen: str, names: Sequence[str], rows: Rows, remarks: Remarks, style: Style) -> Iterator[bytes]:
+    """Write the rows of an answer in a format, with its gaps and events."""
+    if chosen == "json":
+        yield b'{"rows": ' + b"".join(_json(names, rows)).rstrip() + b",\n" + json_remarks(remarks, style) + b"}\n"
+        return
+    if chosen != "jsonl":
+        yield from comments(remarks, style)
+    yield from WRITERS[chosen](names, rows)
+    if chosen == "jsonl":
+        yield from jsonl_remarks(remarks, style)

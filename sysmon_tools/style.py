@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a result is written, whatever the format."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import tzinfo
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,9 +27,3 @@ class Style(NamedTuple):
         """Say when recording begins, where a range begins before that; nothing where it does not."""
         begins_ns = [gap.end_ns for gap in gaps if gap.cause is Cause.BEFORE_RECORDING]
         return [f"recording begins at {self.time(min(begins_ns))}"] if begins_ns else []
-
-    def outside(self, gaps: "Sequence[Gap]") -> list[str]:
-        """The same, and up to when there may be anything, for what shows no gaps."""
-        future_ns = [gap.start_ns for gap in gaps if gap.cause is Cause.IN_THE_FUTURE]
-        later = [f"in the future, after {self.time(min(future_ns))}, nothing is recorded yet"] if future_ns else []
-        return [*self.beginning(gaps), *later]

@@ -424,7 +424,7 @@ def _list(archive: "Archive", options: argparse.Namespace, chosen: str) -> list[
 
 def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> tuple[list[str], list[str]]:
     """What a query finds; gives the warnings and the notes."""
-    from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
+    from sysmon_tools.rows import answered  # noqa: PLC0415  as above
     from sysmond.answers.sql.run import SqlTime  # noqa: PLC0415  as above
 
     answer = archive.sql(options.sql, start=options.start, end=options.end, boot=options.boot)
@@ -434,5 +434,5 @@ def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "S
 
     rows = [list(map(shown, row)) for row in answer.rows]
     is_restricted = answer.sensitivity is Sensitivity.RESTRICTED
-    send(WRITERS[chosen](answer.names, rows), options.output_file, is_restricted=is_restricted)
-    return list(answer.warnings), style.outside(answer.gaps)
+    send(answered(chosen, answer.names, rows, answer, style), options.output_file, is_restricted=is_restricted)
+    return list(answer.warnings), style.beginning(answer.gaps)

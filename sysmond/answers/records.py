@@ -101,7 +101,7 @@ class Answering:
         self.offer: Offer = offer_of(self.table, is_raw=request.raw)
         self._warnings: list[str] = []
         # Where counters that are asked for began anew.
-        self._resets: set[Gap] = set()
+        self.resets: set[Gap] = set()
 
     def _newest(self) -> Stretch:
         return self._lines[-1].parts[-1].stretch if self._lines else self._past[-1].stretch
@@ -132,6 +132,21 @@ class Answering:
     def has_rows(self) -> bool:
         """Whether there are rows, not only buckets."""
         return bool(self._lines)
+
+    @property
+    def has_buckets(self) -> bool:
+        """Whether of a part of the range there are only buckets."""
+        return bool(self._past)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The range, UTC: from the first row on where nothing else is asked for, once it is made ``buckets``."""
+        return self._times.start_ns, self._times.end_ns
+
+    @property
+    def boot(self) -> str | None:
+        """The id of the boot that is asked for; None for all."""
+        return self._boot
 
     def _leave_out(self, newest: Stretch) -> bool:
         """Leave out what declares a metric as another quantity than the newest does; whether there was any.
@@ -213,7 +228,7 @@ class Answering:
                 if question.top and percent is None:
                     batch.keep(grouping.first(batch.bucket, batch.cells(question.by), question.top))
                 pieces.append(grouping.rows_of(batch, specs, boots.setdefault(batch.boot, len(boots))))
-            self._resets |= {*batch.resets()}
+            self.resets |= {*batch.resets()}
             # As each comes: what is refused at the end has cost all of it by then.
             values += grouping.size(pieces[-1])
             grouping.check_size(values)
@@ -379,10 +394,10 @@ class Answering:
     def _result(self, question: Question, rows: Rows | None, buckets: UtcBuckets) -> Result:
         times = np.zeros(0, np.int64) if rows is None else rows.times_ns
         columns = [column(spec, None if rows is None else rows.columns[spec.label]) for spec in question.columns]
-        known_gaps = self._gaps(buckets)
+        known_gaps = self.gaps(buckets)
         _, start_ns, end_ns, _ = self._times
         happened = self._census.happened(self._sensitivity(), start_ns, end_ns, self._boot)
-        listed = events.among(happened, [*self._events_of_tiers(), *dict.fromkeys(self.meanings)])
+        listed = events.among(happened, self.own_events())
         made = Result(
             times,
             tuple(columns),
@@ -446,23 +461,27 @@ class Answering:
                 first_ns = int((times - lengths.length_ns[inside]).min())
                 yield Answered(format_step(step_ns), step_ns, first_ns, int(times.max()))
 
-    def _gaps(self, buckets: UtcBuckets) -> list[Gap]:
-        """Why there is nothing in the range where there is nothing."""
+    def gaps(self, buckets: UtcBuckets) -> list[Gap]:
+        """Why there is nothing in the range where there is nothing, as far as that was read."""
         _, start_ns, end_ns, _ = self._times
         table = self.table.name
         until_ns = min(end_ns, self._now_ns)
         silences = record_gaps.find(self._lines, table, start_ns, until_ns, is_followed=self._is_followed)
         known = set(recorded_elsewhere(silences, until_ns, self._census.place[0]))
         known.update(from_tiers.gaps(self._past, self._lines, table, buckets))
-        known.update(record_gaps.resets_within(self._resets, start_ns, end_ns))
-        known.update(self.outside(known))
+        known.update(record_gaps.resets_within(self.resets, start_ns, end_ns))
+        known.update(self._outside(known))
         return sorted(gap for gap in known if gap.end_ns > start_ns and gap.start_ns < end_ns)
 
-    def outside(self, known: Iterable[Gap] = ()) -> Iterator[Gap]:
+    def _outside(self, known: Iterable[Gap]) -> Iterator[Gap]:
         """The parts of the range before anything is ``known``, and from now on, once it is made ``buckets``."""
         begin_ns = min([_begin_ns(self._lines, self._past), *(gap.start_ns for gap in known)])
         start_ns = -FOREVER_NS if self._boot else self._times.start_ns
         return outside({self.table.name: begin_ns}, start_ns, self._times.end_ns, self._now_ns)
+
+    def own_events(self) -> list[Event]:
+        """Since when what is asked for means what it does, and is there of everything: as events, once it is read."""
+        return [*self._events_of_tiers(), *dict.fromkeys(self.meanings)]
 
     def _events_of_tiers(self) -> Iterator[Event]:
         """Up to when only buckets are there, as an event, where that is in the range."""

@@ -11,7 +11,7 @@ from sysmond.answers.series.query import Query
 from sysmond.answers.times import Times
 from sysmond.base import paths
 from sysmond.base.model import TIERS_NS, Cause, Sensitivity
-from sysmond.base.result import Result
+from sysmond.base.result import Gap, Result
 from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.machine.folders import Folders
@@ -96,13 +96,8 @@ def answer_from(line: Timeline, place: Folders, asked: SeriesQuestion) -> Result
     else:
         wanted = {key: asked.stats_of(key) for key in keys}
         result = query.whole(wanted) if asked.is_whole else query.buckets(when.step_ns, wanted)
-    known = gaps.find(line, tables, boot, when.now_ns, keys)
-    known = [*gaps.recorded_elsewhere(known, when.now_ns, place), *gaps.lost(line, empty, boot, when.now_ns)]
-    known += query.gaps
-    start_ns = when.start_ns if boot is None else -FOREVER_NS
-    begins = gaps.begins(line, tables, known, start_ns, boot)
-    known += gaps.outside(begins, start_ns, when.end_ns, when.now_ns)
-    inside = tuple(gap for gap in gaps.coalesce(known) if gap.end_ns > when.start_ns and gap.start_ns < when.end_ns)
+    gaps_read = [*gaps.lost(line, empty, boot, when.now_ns), *query.gaps]
+    inside = gaps_within(line, place, tables, when, boot, gaps_read, keys)
     line.demand(tables, inside)
     warnings = dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)])
     result = result._replace(
@@ -117,6 +112,24 @@ def answer_from(line: Timeline, place: Folders, asked: SeriesQuestion) -> Result
 
         result = result._replace(explanations=explain(query, result))
     return result
+
+
+def gaps_within(
+    line: Timeline,
+    place: Folders,
+    tables: Collection[str],
+    when: Times,
+    boot: str | None,
+    gaps_read: Iterable[Gap],
+    keys: Iterable[SeriesKey],
+) -> tuple[Gap, ...]:
+    """The gaps of tables in a range, and of series that are asked for; ``gaps_read``: those that only reading tells."""
+    found = gaps.find(line, tables, boot, when.now_ns, keys)
+    known = [*gaps.recorded_elsewhere(found, when.now_ns, place), *gaps_read]
+    start_ns = when.start_ns if boot is None else -FOREVER_NS
+    begins = gaps.begins(line, tables, known, start_ns, boot)
+    known += gaps.outside(begins, start_ns, when.end_ns, when.now_ns)
+    return tuple(gap for gap in gaps.coalesce(known) if gap.end_ns > when.start_ns and gap.start_ns < when.end_ns)
 
 
 def _unknown(query: Query) -> list[str]:

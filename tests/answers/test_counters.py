@@ -5,6 +5,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import h5py
@@ -29,7 +30,7 @@ from sysmond.store.stretches.chain import Chain, Ends
 from sysmond.store.stretches.joined import Joined
 from sysmond.store.stretches.stretch import MemoryStretch
 from sysmond.tasks.tables import EXITS, PROCESS
-from tests.support.longarchive import BOOTED_NS, Row, asked_by_sql, put, relation, stretch
+from tests.support.longarchive import BOOTED_NS, Row, answer_by_sql, asked_by_sql, put, relation, stretch
 
 FIRST, READINGS = 100, 48
 US = 1_000_000
@@ -203,6 +204,9 @@ def test_a_reset_has_a_cause_and_a_correction_has_none(folders: Folders) -> None
     assert added(found) == {5: -1 + 20}
     resets = [(gap.start_ns, gap.end_ns, gap.detail) for gap in found.gaps if gap.cause is Cause.COUNTER_RESET]
     assert resets == [(at(103), at(104), "process/cpu@5"), (at(109), at(110), "process/cpu@5")]
+    for column in ("cpu", "cpu_rate") if find_spec("duckdb") else ():
+        by_sql = answer_by_sql(folders, f"select sum({column}) from process", start=at(100), end=at(120))
+        assert (by_sql.gaps, by_sql.events) == ([*found.gaps], [*found.events])
     derived = answer(folders, tuple(Sensitivity), request._replace(columns="pid,cpu_percent", by="pid"))
     assert derived.gaps == found.gaps
     without = answer(folders, tuple(Sensitivity), request._replace(columns="pid,read_bytes:sum", by="pid"))

@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -17,10 +17,13 @@ from sysmond.answers.sql import of_wide
 from sysmond.archiver import retention_job, rollup_job
 from sysmond.archiver.coding import DENSE
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Metric, Semantics, Sensitivity, Table
+from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.store.timeline import Timeline
-from tests.support.longarchive import asked_by_sql
+from tests.support.longarchive import answer_by_sql, asked_by_sql
 from tests.support.machine import NOON_NS, OLDER, Machine
+
+if TYPE_CHECKING:
+    from sysmond.base.result import Gap
 
 pytestmark = pytest.mark.skipif(find_spec("duckdb") is None, reason="DuckDB is optional")
 
@@ -111,6 +114,30 @@ def test_events_are_a_relation(machine: Machine) -> None:
         machine.folders, "select epoch_ns(time), kind, coalesce(subject, ''), coalesce(text, '') from event"
     )
     assert [tuple(row) for row in found] == [tuple(event) for event in machine.archive.events()]
+
+
+@pytest.mark.parametrize("table", ["disk", "disk_10s", "load"])
+@pytest.mark.parametrize("asked", [{}, {"boot": -1}, {"start": NOON_NS - 60 * SECOND_NS}])
+def test_gaps_and_events_are_those_of_series(machine: Machine, table: str, asked: dict[str, Any]) -> None:
+    """Resets among them, and what lies before the first row and between boots."""
+    name, _, step = table.partition("_")
+    if name == "load" and asked.get("boot"):
+        asked = {"boot": 0}
+    end_ns = NOON_NS + 395 * SECOND_NS  # Later ones go on until now.
+    series = machine.archive.select(name, step=step or "1s", end=end_ns, **asked)
+    answer = answer_by_sql(machine.folders, f"select * from {table}", end=end_ns, **asked)
+    assert answer.gaps == list(series.gaps)
+    assert answer.events == list(series.events)
+    assert answer.gaps or name == "load" or asked.get("boot")
+
+
+def test_gaps_and_events_are_of_the_time_at_which_a_query_looks(machine: Machine) -> None:
+    """A gap, and the end of recording, are known; neither is told where nobody looks, nor of other tables."""
+    query = "select count(*) from disk where time between '2023-11-15 00:01:00' and '2023-11-15 00:02:00'"
+    within = answer_by_sql(machine.folders, query)
+    assert (within.gaps, within.events) == ([], [])
+    both = answer_by_sql(machine.folders, f"{query} union all select count(*) from load", end=NOON_NS + 305 * SECOND_NS)
+    assert {gap.table for gap in both.gaps} <= {"load"}
 
 
 @pytest.mark.parametrize(
@@ -266,7 +293,7 @@ def test_the_folder_of_a_query_is_private_and_goes_with_it(machine: Machine, tmp
     done = subprocess.run(
         [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True, env=environ
     )
-    assert json.loads(done.stdout)[0]["at"].startswith(f"{tmp_path}/sysmond-sql-")
+    assert json.loads(done.stdout)["rows"][0]["at"].startswith(f"{tmp_path}/sysmond-sql-")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -280,14 +307,18 @@ def test_what_is_read_in_pieces_is_what_is_read_at_once(
         with closing(Timeline(machine.folders)) as line:
             metrics = [metric for (name, _), metric in line.metrics.items() if name == table]
             relation = of_wide.of_rows(table, metrics, None)
-            found = []
+            found, gaps = [], []
             for length_ns in (of_wide.CHUNK_NS, chunk_s * SECOND_NS):
                 monkeypatch.setattr(of_wide, "CHUNK_NS", length_ns)
                 rows: list[tuple[Any, ...]] = []
-                for piece in of_wide.rows(line, table, relation, span, None):
+                gaps_read: list[Gap] = []
+                for piece in of_wide.rows(line, table, relation, span, None, gaps_read):
                     rows += zip(*(map(str, piece[name].tolist()) for name in relation.types), strict=True)
                 found.append(sorted(rows))
+                gaps.append({gap for gap in gaps_read if gap.cause is Cause.COUNTER_RESET})
             assert found[0] == found[1]
+            assert gaps[0] == gaps[1]
+            assert len(gaps[0]) == (len(DISKS) if table == "disk" else 0)
             assert len(found[0]) > 30
 
 

@@ -8,13 +8,13 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sysmond.base.clock import SECOND_NS, Relation
-from sysmond.base.model import ABSENT, Sensitivity, Table
-from sysmond.base.result import Int64Array
+from sysmond.base.model import ABSENT, Cause, Sensitivity, Table
+from sysmond.base.result import Event, Gap, Int64Array
 from sysmond.machine.folders import Folders
 from sysmond.records import Records, codes, record_bytes, reference
 from sysmond.ring.frame import Identity, Layout
@@ -148,13 +148,30 @@ from sysmond.machine.folders import Folders
 from sysmond.answers.sql import run
 from sysmond.answers.records import Request
 from sysmond.base.model import Sensitivity
-print(json.dumps(run.ask(Folders(*sys.argv[1:3]), tuple(Sensitivity), sys.argv[3], Request("")).rows))
+asked = Request("", **json.loads(sys.argv[4]))
+answer = run.ask(Folders(*sys.argv[1:3]), tuple(Sensitivity), sys.argv[3], asked)
+print(json.dumps([answer.rows, answer.gaps, answer.events, answer.warnings]))
 """
 
 
-def asked_by_sql(folders: Folders, query: str) -> list[list[Any]]:
-    """What DuckDB finds, in a process of its own: pytest keeps what would be its last, and it complains of that."""
-    command = [sys.executable, "-c", _ASK, folders.state, folders.runtime, query]
+class AnswerOfSql(NamedTuple):
+    """What DuckDB finds, and what an answer says beside that."""
+
+    rows: list[list[Any]]
+    gaps: list[Gap]
+    events: list[Event]
+    warnings: list[str]
+
+
+def answer_by_sql(folders: Folders, query: str, **asked: str | int) -> AnswerOfSql:
+    """Ask in a process of its own: pytest keeps what would be DuckDB's last, and it complains of that."""
+    command = [sys.executable, "-c", _ASK, folders.state, folders.runtime, query, json.dumps(asked)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    answer: list[list[Any]] = json.loads(done.stdout)
-    return answer
+    rows, gaps, events, warnings = json.loads(done.stdout)
+    known = [Gap(start_ns, end_ns, table, Cause(cause), detail) for start_ns, end_ns, table, cause, detail in gaps]
+    return AnswerOfSql(rows, known, [Event(*event) for event in events], warnings)
+
+
+def asked_by_sql(folders: Folders, query: str) -> list[list[Any]]:
+    """What DuckDB finds."""
+    return answer_by_sql(folders, query).rows

@@ -401,7 +401,9 @@ def test_sql_sees_what_counters_grew_by(run: Run) -> None:
     )
     everything = apart(run, "--sql=select * from process where pid = 9", "--format=csv").rows
     assert everything[0]["rss_anon"] == "5"
-    assert apart(run, "--sql=select count(*) as n from process", "--format=json").out == '[{"n": 3}]\n'
+    assert apart(run, "--sql=select count(*) as n from process", "--format=json").out == (
+        '{"rows": [{"n": 3}],\n"gaps": [],\n"events": []}\n'
+    )
     nothing = "select null as none, '' as empty, 'a,b\n' as lines, 0.1::double as part from process limit 1"
     assert apart(run, f"--sql={nothing}", "--format=csv").out == 'none,empty,lines,part\n,"","a,b\\n",0.1\n'
     table = apart(run, f"--sql={nothing}", "--format=table")
@@ -428,9 +430,7 @@ def test_a_wrong_query_is_one_line(run: Run, query: str, said: str) -> None:
 
 @needs_duckdb
 @pytest.mark.parametrize("table", ["process", "process_1min", "disk", "disk_10s"])
-def test_a_query_over_a_range_without_rows_says_where_recording_begins_or_that_it_is_the_future(
-    run: Run, table: str
-) -> None:
+def test_a_query_over_a_range_without_rows_has_a_gap_there(run: Run, table: str) -> None:
     place = f"{run.folders.runtime}/sampler/public"
     Path(place).mkdir(parents=True)
     made = RingWriter(f"{place}/1.ring", 1 << 20, Identity(BOOT, "sampler", Sensitivity.PUBLIC, 1, 1), [DISK])
@@ -443,12 +443,16 @@ def test_a_query_over_a_range_without_rows_says_where_recording_begins_or_that_i
         done = apart(run, f"--sql=select count(*) as n from {table}", "--format=csv", span=span)
         return done.code, done.out, done.err
 
+    name = table.partition("_")[0]
+    before = f"2025-03-01T11:01:40Z {name} before recording\n"
     begins = "sysmon-extract: recording begins at 2025-03-01T11:01:40Z\n"
-    assert ask("--from=2019-01-01", "--to=2019-01-02") == (0, "n\n0\n", begins)
-    assert ask("--to=2019-01-02") == (0, "n\n0\n", begins)
-    code, nothing, said = ask("--from=+1h", "--to=+2h")
-    assert (code, nothing) == (0, "n\n0\n")
-    assert re.fullmatch(r"sysmon-extract: in the future, after 2[-0-9]+T[:0-9.]+Z, nothing is recorded yet\n", said)
+    said = f"# gap 2019-01-01T00:00:00Z {before}n\n0\n"
+    assert ask("--from=2019-01-01", "--to=2019-01-02") == (0, said, begins)
+    said = f"# gap 2019-01-01T23:59:59Z {before}n\n0\n"
+    assert ask("--to=2019-01-02") == (0, said, begins)
+    code, later, told = ask("--from=+1h", "--to=+2h")
+    assert (code, told) == (0, "")
+    assert re.fullmatch(rf"# gap 2[-0-9]+T[:0-9.]+Z 2[-0-9]+T[:0-9.]+Z {name} in the future\nn\n0\n", later)
     assert ask(FROM, TO)[2] == ""
 
 

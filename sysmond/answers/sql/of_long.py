@@ -15,10 +15,10 @@ import numpy.typing as npt
 from sysmond.answers.records import Answering
 from sysmond.answers.rows.batch import NumberColumn, numbers
 from sysmond.answers.rows.columns import COUNT, MAX, MEAN, SUM, FormulaColumn, Of, Offer, Spec
-from sysmond.answers.rows.from_records import BUCKETS_MAX, JoinedRows, MomentBatch, UtcBuckets, axis
+from sysmond.answers.rows.from_records import BUCKETS_MAX, JoinedRows, MomentBatch, UtcBuckets, axis, instance_of
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import ABSENT, START, Semantics
-from sysmond.base.result import TIME_UNIT, Column, Float64Array, Int64Array, Result
+from sysmond.base.model import ABSENT, START, Cause, Semantics, series_path
+from sysmond.base.result import TIME_UNIT, Column, Float64Array, Gap, Int64Array, Result
 from sysmond.rollup.condition import Words
 from sysmond.store.census import Line
 from sysmond.store.stretches.ends import GRAIN_NS
@@ -75,6 +75,7 @@ def rows(source: Answering, offer: Offer, relation: SqlTable) -> Iterator[Mappin
                     made[name] = _rate(grown, took_s, spec) if is_rate else grown.floats()
                 else:
                     made[name] = values(batch.cells(spec), spec)
+            source.resets |= {*batch.resets()}
             yield made
 
 
@@ -170,7 +171,14 @@ class _Batch(MomentBatch):
         self._end_ns = part.end_ns
         # Who started since then, was not there before.
         first_ns = int(part.stretch.ticks[0]) - part.stretch.interval_ns
-        self._since_ns = (first_ns if earlier is None else int(earlier.ticks[-1])) - GRAIN_NS
+        # The reading before the first.
+        self._before_ns = first_ns if earlier is None else int(earlier.ticks[-1])
+        self._since_ns = self._before_ns - GRAIN_NS
+        self._resets: set[Gap] = set()
+
+    def resets(self) -> Collection[Gap]:
+        """Where counters that were asked for began anew, so far."""
+        return self._resets
 
     def grown(self, spec: Spec, before: Carried) -> tuple[NumberColumn, Array]:
         """By how much a counter grew since the row before of its key, and how long that took: float64[row] seconds.
@@ -191,8 +199,21 @@ class _Batch(MomentBatch):
         stands = np.where(source < 0, base, values[source]), np.where(source < 0, base_ticks, ticks[source])
         before.update(zip(keys, zip(*(column.tolist() for column in stands), strict=True), strict=True))
         since = np.where(made.source < 0, np.repeat(base_ticks, stretch.counts), ticks[made.source])
+        self._note_resets(spec.name, self._rows[made.began_anew[self._rows]], keys)
         grown, took_s = made.grown, np.where(made.grown == ABSENT, 0, ticks - since) / SECOND_NS
         return NumberColumn(grown[self._rows], spec.scale), took_s[self._rows]
+
+    def _note_resets(self, name: str, rows: Int64Array, keys: Sequence[tuple[int, ...]]) -> None:
+        """Keep that a counter began anew at these rows, int64[row], after the reading before each."""
+        stretch, course = self._stretch, self._line.course
+        readings = np.r_[self._before_ns, stretch.ticks]
+        at = stretch.tick_index()[rows]
+        which = (np.searchsorted(stretch.begins, rows, "right") - 1).tolist()
+        before, after = course.utc_ns(readings[at]).tolist(), course.utc_ns(readings[at + 1]).tolist()
+        for key, before_ns, after_ns in zip(which, before, after, strict=True):
+            path = series_path(stretch.table.name, name, instance_of(stretch.table, keys[key]))
+            # A clock that was set back meanwhile turns no gap round.
+            self._resets.add(Gap(min(before_ns, after_ns), after_ns, stretch.table.name, Cause.COUNTER_RESET, path))
 
     def derived(self, column: FormulaColumn, carried: dict[str, Carried], at: Int64Array) -> Array:
         """What a formula makes of the rows, float64[row]: of counters of their rates since the row before.

@@ -6,7 +6,7 @@ its sum is right; ``NAME_total`` is the counter itself, ``NAME_rate`` what it gr
 percent. In buckets a gauge is its mean; ``NAME_min`` and ``NAME_max`` are the least and the most, of counters as rates.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +15,8 @@ from sysmond.answers.series import rates
 from sysmond.answers.series.query import Query
 from sysmond.answers.sql.of_long import PEAK, RATE, TOTAL, Array, SqlTable, as_array, valid
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import ABSENT, Metric, Semantics
-from sysmond.base.result import BoolArray, Column, Int64Array
+from sysmond.base.model import ABSENT, Cause, Metric, Semantics, series_path
+from sysmond.base.result import BoolArray, Column, Gap, Int64Array
 from sysmond.base.timespec import FOREVER_NS, HOUR_NS
 from sysmond.store.of_ring import SeriesKey
 from sysmond.store.timeline import Timeline
@@ -67,9 +67,12 @@ def _type(metric: Metric) -> str:
 
 
 def rows(
-    line: Timeline, table: str, relation: SqlTable, span: tuple[int, int], boot: str | None
+    line: Timeline, table: str, relation: SqlTable, span: tuple[int, int], boot: str | None, gaps: list[Gap]
 ) -> Iterator[Mapping[str, Array]]:
-    """The rows of a table over [start, end), some at a time: by column an array [row] of its type."""
+    """The rows of a table over [start, end), some at a time: by column an array [row] of its type.
+
+    ``gaps``: gaps that reading tells of are added to it: where nothing was there to be read, and counters began anew.
+    """
     metrics = _metrics(line, table, relation)
     for each in [boot] if boot else line.boots():
         keys = _keys(line, table, metrics, each)
@@ -80,21 +83,34 @@ def rows(
             query = Query(line, keys, start_ns - before_ns, end_ns, each)
             before_ns = 0
             result = query.raw()
+            gaps += query.gaps
             columns = dict(zip(keys, result.columns, strict=True))
-            axis = _Axis(result.times_ns, query.ticks, result.times_ns >= start_ns)
+            axis = _Axis(result.times_ns, query.ticks, result.times_ns >= start_ns, line.course(each).utc_ns)
             for instance in sorted({key.instance for key in keys}):
                 mine = {key: column for key, column in columns.items() if key.instance == instance}
+                gaps += _resets(mine, metrics, axis, last)
                 yield _of_instance(relation, metrics, instance, mine, axis, last)
 
 
 def buckets(
-    line: Timeline, table: str, relation: SqlTable, span: tuple[int, int], boot: str | None, step_ns: int
+    line: Timeline,
+    table: str,
+    relation: SqlTable,
+    span: tuple[int, int],
+    boot: str | None,
+    gaps: list[Gap],
+    step_ns: int,
 ) -> Iterator[Mapping[str, Array]]:
-    """The buckets of a table over [start, end), an instance at a time: by column an array [row] of its type."""
+    """The buckets of a table over [start, end), an instance at a time: by column an array [row] of its type.
+
+    ``gaps``: as of ``rows``.
+    """
     metrics = _metrics(line, table, relation)
     keys = _keys(line, table, metrics, boot)
     stats = {key: _statistics(metrics[key.metric], relation) for key in keys}
-    result = Query(line, keys, *span, boot).buckets(step_ns, {key: list(each.values()) for key, each in stats.items()})
+    query = Query(line, keys, *span, boot)
+    result = query.buckets(step_ns, {key: list(each.values()) for key, each in stats.items()})
+    gaps += query.gaps
     named = {(key, name): stat for key in keys for name, stat in stats[key].items()}
     columns = dict(zip(named, result.columns, strict=True))
     for instance in sorted({key.instance for key in keys}):
@@ -178,7 +194,7 @@ def _of_instance(
     last: dict[SeriesKey, tuple[int, int]],
 ) -> Mapping[str, Array]:
     """The rows of one instance: those in which any of its metrics is there. ``last``: as of ``_grown``, by series."""
-    times_ns, ticks, inside = axis
+    times_ns, ticks, inside, _ = axis
     there: BoolArray = np.zeros(len(times_ns), bool)
     for column in columns.values():
         there |= _is_there(column)
@@ -204,11 +220,37 @@ def _of_instance(
 
 
 class _Axis(NamedTuple):
-    """Readings: UTC and boot time of each, int64[tick], and which of them are asked for, bool[tick]."""
+    """Readings: UTC and boot time of each, int64[tick], and which of them are asked for, bool[tick].
+
+    ``utc_ns``: gives UTC of boot times.
+    """
 
     times_ns: Int64Array
     ticks: Int64Array
     inside: BoolArray
+    utc_ns: Callable[[Int64Array], Int64Array]
+
+
+def _resets(
+    columns: Mapping[SeriesKey, Column],
+    metrics: Mapping[str, Metric],
+    axis: _Axis,
+    last: Mapping[SeriesKey, tuple[int, int]],
+) -> Iterator[Gap]:
+    """Where the counters of an instance began anew. ``last``: as of ``_since``, by series."""
+    for key, column in columns.items():
+        if metrics[key.metric].semantics is Semantics.COUNTER and column.integers is not None:
+            values, ticks = _since(column.integers, axis.ticks, last.get(key))
+            for pair in rates.resets(values):
+                before_ns, after_ns = axis.utc_ns(ticks[pair]).tolist()
+                # A clock that was set back meanwhile turns no gap round.
+                start_ns = min(before_ns, after_ns)
+                yield Gap(start_ns, after_ns, key.table, Cause.COUNTER_RESET, series_path(*key))
+
+
+def _since(values: Int64Array, ticks: Int64Array, last: tuple[int, int] | None) -> tuple[Int64Array, Int64Array]:
+    """The readings of a counter, and before them the ``last`` one, if any: what it was, and at which tick."""
+    return (values, ticks) if last is None else (np.r_[last[0], values], np.r_[last[1], ticks])
 
 
 def _grown(values: Int64Array, ticks: Int64Array, last: tuple[int, int] | None) -> tuple[Array, Array]:
@@ -216,15 +258,15 @@ def _grown(values: Int64Array, ticks: Int64Array, last: tuple[int, int] | None) 
 
     ``last``: what it was before the first of them, and at which tick. Where it began anew, nothing is known.
     """
-    if last is not None:
-        grown, took_s = _grown(np.r_[last[0], values], np.r_[last[1], ticks], None)
-        return grown[1:], took_s[1:]
+    readings = len(values)
+    values, ticks = _since(values, ticks, last)
     grown, took_s = np.full(len(values), np.nan), np.full(len(values), np.nan)
     there = np.flatnonzero(values != ABSENT)
     grown[there[1:]] = np.diff(values[there])
     grown[rates.resets(values)[:, 1]] = np.nan
     took_s[there[1:]] = np.diff(ticks[there]) / SECOND_NS
-    return grown, took_s
+    own = len(values) - readings
+    return grown[own:], took_s[own:]
 
 
 def _is_there(column: Column) -> BoolArray:

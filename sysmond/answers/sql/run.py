@@ -22,7 +22,7 @@ from sysmond.answers.sql.of_long import Array, SqlTable
 from sysmond.answers.sql.parsed import Named, Span
 from sysmond.base import timespec
 from sysmond.base.model import EVENTS, TIERS_NS, Metric, Sensitivity
-from sysmond.base.result import Gap, Result
+from sysmond.base.result import Event, Gap, Result
 from sysmond.errors import Error, NotPermittedError, UsageError, listed, nearest
 from sysmond.machine.folders import Folders
 from sysmond.store import events
@@ -57,7 +57,8 @@ class SqlTime(NamedTuple):
 class SqlAnswer(NamedTuple):
     """The answer to a query: names of its columns, and its rows; None where a value is absent.
 
-    ``gaps``: the parts of the range before anything was recorded of a table, and from now on.
+    ``gaps``: why there is nothing where there is nothing of the tables that the query names, in the range in which it
+    looks at them. ``events``: what happened in that range.
     """
 
     names: Sequence[str]
@@ -65,6 +66,7 @@ class SqlAnswer(NamedTuple):
     warnings: Sequence[str]
     sensitivity: Sensitivity
     gaps: Sequence[Gap] = ()
+    events: Sequence[Event] = ()
 
 
 def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request: Request) -> SqlAnswer:
@@ -88,8 +90,9 @@ def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request:
         source = _Source(opened, folders, classes, request, _named(opened, query))
         source.fill(query)
         names, rows = _run(opened, query, source.tables, source.columns)
-    sensitivity = Sensitivity.RESTRICTED if source.is_restricted else Sensitivity.PUBLIC
-    return SqlAnswer(names, rows, tuple(dict.fromkeys(source.warnings)), sensitivity, gaps.coalesce(source.outside))
+    happened = source.happened()
+    known = tuple(gaps.coalesce(source.gaps))
+    return SqlAnswer(names, rows, tuple(dict.fromkeys(source.warnings)), source.sensitivity, known, tuple(happened))
 
 
 class _Source:
@@ -104,7 +107,7 @@ class _Source:
         named: Named,
     ) -> None:
         self.warnings: list[str] = []
-        self.outside: list[Gap] = []
+        self.gaps: list[Gap] = []
         self.is_restricted = False
         # All that each of the relations that are named has: it is made of those that are named.
         self.columns: dict[str, list[str]] = {}
@@ -116,6 +119,10 @@ class _Source:
         self._times = times_of(request)
         self._census = Census(folders, classes)
         self._wide_tables: list[str] = []
+        # In which ranges it looks at tables, and of which boot; what was found of them that is an event.
+        self._spans: list[tuple[int, int]] = []
+        self._boot: str | None = None
+        self._own_events: list[Event] = []
 
     def fill(self, query: str) -> None:
         """Make the relations that are named.
@@ -148,6 +155,20 @@ class _Source:
         wrong = f"there is no table {named[0]!r}{nearest(named[0], known)}" if named else "it names no table"
         raise UsageError(f"query {query!r}: {wrong}; recorded are {', '.join(known)}")
 
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Who may read it."""
+        return Sensitivity.RESTRICTED if self.is_restricted else Sensitivity.PUBLIC
+
+    def happened(self) -> list[Event]:
+        """What happened in the range in which the query looks at tables; nothing where it is about that itself."""
+        if not self._spans:
+            return []
+        starts_ns, ends_ns = zip(*self._spans, strict=True)
+        happened = self._census.happened(self.sensitivity, min(starts_ns), max(ends_ns), self._boot)
+        self.warnings += self._census.warnings
+        return events.among(happened, dict.fromkeys(self._own_events))
+
     def tables(self) -> list[str]:
         """The tables there are; each of them but ``event`` in tiers, too."""
         return sorted({*self._census.tables(), *self._wide_tables, EVENTS})
@@ -167,17 +188,32 @@ class _Source:
             self.columns[name] = [*of_long.of_rows(name, source.offer, None).types]
             relation = of_long.of_rows(name, offer, self._named.columns_of(name))
             self._insert(relation, of_long.rows(source, offer, relation))
+            own_events = source.meanings
+            if source.has_buckets and self._times.start_ns != -timespec.FOREVER_NS:
+                text = f"of a part of the range only buckets are left; {table}_{COARSE[0]} has them"
+                self.warnings.append(f"table {table!r}: {text}")
         else:
 
             def ask_for(labels: Sequence[str]) -> Result:
+                nonlocal source
                 request = self._request._replace(table=table, step=step, columns=labels)
-                return Answering(self._census, request).answer()
+                source = Answering(self._census, request)
+                return source.answer()
 
             self._opened.register(name, of_long.buckets(offer, ask_for, self._named.columns_of(name)))
-        source.buckets()
-        self.outside += source.outside()
-        meanings = [f"{each.subject}: {timespec.format_time(each.time_ns)}: {each.text}" for each in source.meanings]
-        self.warnings += [*source.warnings(), *meanings]
+            own_events = source.own_events()
+        self._tell(source, self._named.spans.get(name, Span()), own_events)
+
+    def _tell(self, source: Answering, looked_at: Span, own_events: Iterable[Event]) -> None:
+        """Keep what there is to say of a long table that was read; ``own_events``: what else belongs among events."""
+        known, (low_ns, high_ns) = source.gaps(source.buckets()), source.span
+        start_ns, end_ns = self._range(looked_at)
+        start_ns, end_ns = max(start_ns, low_ns), min(end_ns, high_ns)
+        self.gaps += [gap for gap in known if gap.end_ns > start_ns and gap.start_ns < end_ns]
+        self._own_events += [event for event in own_events if start_ns <= event.time_ns < end_ns]
+        self._spans.append((start_ns, end_ns))
+        self._boot = source.boot
+        self.warnings += source.warnings()
         self.is_restricted = self.is_restricted or source.is_restricted()
 
     def _fill_wide(self, line: Timeline, left: Collection[str]) -> bool:
@@ -187,34 +223,35 @@ class _Source:
         for (table, _), metric in line.metrics.items():
             metrics.setdefault(table, []).append(metric)
         self._wide_tables = sorted(metrics)
-        filled: set[str] = set()
+        filled: dict[str, tuple[int, int]] = {}
+        known: list[Gap] = []
         for table, mine in metrics.items():
             for name, step in _relations(table):
                 if name in left:
-                    filled.add(name)
-                    span = self._range(self._named.spans.get(name, Span()))
-                    outside = self._outside(line, table, boot)
-                    line.demand([table], outside)
-                    self.outside += outside
+                    span = filled[name] = self._range(self._named.spans.get(name, Span()))
+                    gaps_read: list[Gap] = []
                     named = self._named.columns_of(name)
                     make = of_wide.of_buckets if step else of_wide.of_rows
                     self.columns[name] = [*make(name, mine, None).types]
                     relation = make(name, mine, named, () if named is None else line.derived(table))
                     if step:
-                        pieces = of_wide.buckets(line, table, relation, span, boot, TIERS_NS[step])
+                        pieces = of_wide.buckets(line, table, relation, span, boot, gaps_read, TIERS_NS[step])
                     else:
-                        pieces = of_wide.rows(line, table, relation, span, boot)
+                        pieces = of_wide.rows(line, table, relation, span, boot, gaps_read)
                     self._insert(relation, pieces)
+                    when = self._times._replace(start_ns=span[0], end_ns=span[1])
+                    keys = [key for key in line.keys(boot) if key.table == table]
+                    known += wide.gaps_within(line, self._folders, {table}, when, boot, gaps_read, keys)
+                    line.demand([table], known)
                     self.is_restricted = self.is_restricted or table in line.restricted
-        line.demand((), (), is_empty=bool(set(left) - filled))
+        line.demand((), (), is_empty=bool(set(left) - set(filled)))
+        # Only now: what was left out of the time line may matter, and then all of this is done anew.
+        self.gaps += known
         self.warnings += [damage.reason for damage in line.damages]
+        if filled:
+            self._spans += filled.values()
+            self._boot = boot
         return bool(filled)
-
-    def _outside(self, line: Timeline, table: str, boot: str | None) -> list[Gap]:
-        """The parts of the range before anything was recorded of a wide table, and from now on."""
-        start_ns = self._times.start_ns if boot is None else -timespec.FOREVER_NS
-        begins = gaps.begins(line, [table], (), start_ns, boot)
-        return list(gaps.outside(begins, start_ns, self._times.end_ns, self._times.now_ns))
 
     def _fill_events(self) -> None:
         span = self._range(self._named.spans.get(EVENTS, Span()))
