@@ -11,6 +11,7 @@ compared with a point in time, to the nanosecond.
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,12 +61,14 @@ class ColumnKind(NamedTuple):
     """What a column holds: its unit as shown. ``grown``: the column of what a counter grew by, and its unit.
 
     ``named``: a column of texts that is meant where the value is no number. ``names``: gives all texts that there are.
+    ``words``: what else values may be called, and what each is then; other words are refused.
     """
 
     unit: str
     grown: tuple[str, str] | None = None
     named: str = ""
     names: Callable[[], Collection[str]] | None = None
+    words: Mapping[str, str] = MappingProxyType({})
 
 
 class Condition(NamedTuple):
@@ -146,6 +149,8 @@ class _Parser:
             raise self.wrong(f"{sign!r} after {column!r}", f"expected one of {' '.join([*_OPERATORS, '~', '!~'])}")
         value = self.value()
         kind = self.kinds[column]
+        if kind.words and sign in _OPERATORS:
+            value = self.meant(column, value, kind.words)
         if kind.named and (sign not in _OPERATORS or not _NUMBER.fullmatch(value)):
             return _of_text(kind.named, sign, value, self, column)
         if kind.unit == TEXT:
@@ -192,6 +197,16 @@ class _Parser:
             known = names()
             close = nearest(value, known) or f"; expected a name such as {next(iter(known), '')}, or a number"
             raise UsageError(f"condition {self.text!r}: {written!r} is never {value!r}{close}")
+
+    def meant(self, column: str, value: str, words: Mapping[str, str]) -> str:
+        """What a word is a name of; what is meant by itself stays."""
+        are_numbers = all(meaning.isdecimal() for meaning in words.values())
+        if value in words or value in words.values() or (are_numbers and _NUMBER.fullmatch(value)):
+            return words.get(value, value)
+        spelled = {f"'{word}'" if " " in word else word: word for word in words}
+        close = nearest(value, spelled) or f"; expected {', '.join(spelled)}"
+        others = "a number" if are_numbers else ", ".join(words.values())
+        raise UsageError(f"condition {self.text!r}: {column!r} is never {value!r}{close}, or {others}")
 
     def peek(self) -> str:
         match = _WORD.match(self.text, self.at)

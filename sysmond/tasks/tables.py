@@ -230,7 +230,7 @@ EXITS = Table(
         ),
         show_groups=("cpu", *_STORAGE),
         joins=(_USER, _CGROUP, _OWNER, _SIGNAL, _EXIT, _COMMAND),
-        meant=(*_WHOSE, ("signal", "signal_name"), ("exit_code", "exit_name")),
+        meant=(*_WHOSE, ("signal", "signal_name")),
     ),
 )
 EXITS_RECORD = Struct(EXITS.packing.format if EXITS.packing else "")

@@ -25,6 +25,8 @@ KINDS = {
     "user": ColumnKind("%", ("user:sum", "s"), "username"),
     "user:sum": ColumnKind("s"),
     "username": ColumnKind("text"),
+    "state": ColumnKind("text", words={"sleeping": "S", "disk sleep": "D", "zombie": "Z"}),
+    "code": ColumnKind("1", words={"EX_OK": "0", "EX_USAGE": "64"}),
 }
 NAN = float("nan")
 COLUMNS: dict[str, Values] = {
@@ -39,6 +41,8 @@ COLUMNS: dict[str, Values] = {
     "user": np.array([1.0, 2.0, 3.0, 4.0]),
     "user:sum": np.array([1.0, 2.0, 3.0, 4.0]),
     "username": Words(np.array([0, 1, 0, -1]), ["root", "www-data"]),
+    "state": Words(np.array([0, 1, 2, -1]), ["S", "D", "R"]),
+    "code": np.array([0, 64, 3, NAN]),
 }
 
 
@@ -56,6 +60,12 @@ def met(text: str) -> list[int]:
         ("not pid = 1", [1, 2, 3]),  # … and so fails the one in a negation.
         ("pid>=2", [1, 2]),
         ("pid == 2", [1]),
+        ("state = sleeping", [0]),
+        ("state = S or state = 'disk sleep'", [0, 1]),
+        ("state != zombie", [0, 1, 2]),
+        ("state ~ ^[SD]$", [0, 1]),
+        ("code = EX_OK", [0]),
+        ("code = 0 or code >= EX_USAGE", [0, 1]),
         ("comm = init", [0]),
         ("comm = 'post gres'", [1]),
         ('comm != "post gres"', [0, 2]),
@@ -123,6 +133,11 @@ def test_what_a_condition_means(text: str, rows: list[int]) -> None:
         ("not " * 200 + "pid = 1", "too deep"),
         ("pid = 1 and " * 2000, "condition of 24000 characters"),
         ("pid ! 1", "'!' after 'pid'"),
+        ("state = disk sleep", "'state' is never 'disk'; nearest: 'disk sleep', or S, D, Z"),
+        ("state = 5", "'state' is never '5'; expected sleeping, 'disk sleep', zombie, or S, D, Z"),
+        ("state > sleeping", "'>' with 'state', which is text"),
+        ("code = EX_USE", "'code' is never 'EX_USE'; nearest: EX_USAGE, EX_OK, or a number"),
+        ("code ~ EX", "'~' with 'code', which is a number"),
     ],
 )
 def test_a_wrong_condition_is_one_clear_line(text: str, said: str) -> None:

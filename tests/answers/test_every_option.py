@@ -436,6 +436,8 @@ def test_every_default_table_refuses_in_the_same_words(table: str, asked: dict[s
         ("exits", "signal_name != SIGCLD", "'signal_name' is never 'SIGCLD'; nearest: SIGCHLD"),
         ("exits", "exit_code = EX_USE", "'exit_code' is never 'EX_USE'; nearest: EX_USAGE"),
         ("thread_state", "syscall = nixcall", "'syscall' is never 'nixcall'"),
+        ("thread_state", "state = waiting", "'state' is never 'waiting'"),
+        ("process", "state = x", "'state' is never 'x'; expected running, sleeping, 'disk sleep', stopped"),
     ],
 )
 def test_a_name_that_nothing_has_is_refused(table: str, where: str, why: str) -> None:
@@ -448,6 +450,14 @@ def test_a_name_that_nothing_has_is_refused(table: str, where: str, why: str) ->
 def test_names_that_there_are_meet_conditions(archives: Archives, where: str) -> None:
     assert len(archives.ends.records("exits", where=where).times_ns) == 0  # All ended well.
     assert len(archives.ends.records("exits", where=f"not {where}").times_ns) == len(ENDED)
+    assert len(archives.ends.records("exits", where="exit_code = EX_OK").times_ns) == len(ENDED)
+
+
+def test_groups_by_exit_code_are_numbers(archives: Archives) -> None:
+    """Few of them have a name: by name, some groups would have one, and others a number."""
+    found = archives.ends.records("exits", group_by="exit_code", columns="exit_code,count")
+    assert found.column("exit_code").values.tolist() == [0]
+    assert found.column("count").values.tolist() == [len(ENDED)]
 
 
 @pytest.mark.parametrize("table", sorted(TABLES))

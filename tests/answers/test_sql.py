@@ -325,6 +325,27 @@ def test_what_is_read_in_pieces_is_what_is_read_at_once(
 @pytest.mark.parametrize(
     ("query", "said"),
     [
+        ("select 1; select 2", "2 statements; only one SELECT is answered"),
+        (" ; ", "no statements; only one SELECT is answered"),
+        ("drop table disk", "DROP; only one SELECT is answered"),
+        ("insert into disk values (1)", "INSERT; only one SELECT is answered"),
+        ("select 1 from disk; drop table disk", "2 statements; only one SELECT is answered"),
+        ("copy disk to '/tmp/never.csv'", "COPY; only one SELECT is answered"),
+        ("explain select 1 from disk", "EXPLAIN; only one SELECT is answered"),
+        ("pivot disk on instance using max(queue)", "PIVOT without IN (...); only one SELECT is answered"),
+        ("show tables", "SHOW; only one SELECT is answered; 'sysmon-extract --list' lists the tables"),
+        ("from (show databases)", "SHOW; only one SELECT is answered; 'sysmon-extract --list' lists the tables"),
+    ],
+)
+def test_only_one_select_is_answered(machine: Machine, query: str, said: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        asked_by_sql(machine.folders, query)
+    assert failure.value.stderr.rstrip().endswith(f"UsageError: query {query!r}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
         ("select colour from load", "; load: there are time, instance, one"),
         ("select colour from event", "; event: there are time, kind, subject, text, detail, happened, known_from"),
     ],

@@ -418,7 +418,8 @@ def test_sql_sees_what_counters_grew_by(run: Run) -> None:
         ("select nix from process", "Binder Error"),
         ("select 1", "it names no table; recorded are command, event, exits, process"),
         ("select * from process, read_csv('/etc/passwd')", "file system operations are disabled"),
-        ("copy process to '/tmp/never.csv'", "file system operations are disabled"),
+        ("copy process to '/tmp/never.csv'", "COPY; only one SELECT is answered"),
+        ("select nix from process_1min", "process_1min: there are time, start, pid, ppid"),
     ],
 )
 def test_a_wrong_query_is_one_line(run: Run, query: str, said: str) -> None:

@@ -13,7 +13,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from sysmond.answers.rows.joins import names_of
+from sysmond.answers.rows.joins import FEW_NAMES, STATES, names_of
 from sysmond.base.model import END, START, Answers, Derived, Join, Metric, Semantics, Table, rate_unit
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, Float64Array, Int64Array
 from sysmond.base.statistic import percent_of
@@ -21,7 +21,7 @@ from sysmond.errors import UsageError, listed, nearest
 from sysmond.rollup.condition import TEXT, ColumnKind
 from sysmond.rollup.portion import parts_of, totals_in
 from sysmond.store.stretches.stretch import key_of, lasts
-from sysmond.store.stretches.undeclared import answers_of
+from sysmond.store.stretches.undeclared import BUILT_IN, answers_of
 
 if TYPE_CHECKING:
     from sysmond.base.formula import Formula, Operand
@@ -138,17 +138,21 @@ class Specs(dict[str, Spec]):
 class _Kinds(Mapping[str, ColumnKind]):
     """Columns as conditions see them."""
 
-    def __init__(self, specs: Mapping[str, Spec], meant: Mapping[str, str], joins: Sequence[Join]) -> None:
+    def __init__(self, specs: Mapping[str, Spec], meant: Mapping[str, str], joins: Sequence[Join], table: str) -> None:
         self._specs = specs
         self._meant = meant
         self._joins = joins
+        self._table = table
 
     def __getitem__(self, label: str) -> ColumnKind:
         spec = self._specs[label]
         grown = self._specs.get(f"{spec.name}:{SUM}") if spec.stat == MEAN else None
         table = next((join.table for join in self._joins if label in dict(join.columns)), "")
-        names = names_of(table)
-        return ColumnKind(spec.unit, (grown.label, grown.unit) if grown else None, self._meant.get(label, ""), names)
+        by_number = next((join.table for join in self._joins if label in dict(join.by)), "")
+        is_state = spec.name == "state" and spec.is_text and self._table in BUILT_IN
+        words = STATES if is_state else FEW_NAMES.get(by_number, {})
+        grows = (grown.label, grown.unit) if grown else None
+        return ColumnKind(spec.unit, grows, self._meant.get(label, ""), names_of(table), words)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._specs)
@@ -208,7 +212,7 @@ class Offer(NamedTuple):
 
     def kinds(self) -> Mapping[str, ColumnKind]:
         """The columns as conditions see them."""
-        return _Kinds(self.specs, self.meant, self.answers.joins)
+        return _Kinds(self.specs, self.meant, self.answers.joins, self.table.name)
 
     def defaults(self, *, grouped: bool) -> list[Spec]:
         """The columns where nobody says which."""
@@ -248,7 +252,8 @@ def offer(table: Table) -> Offer:
         for label in answers.ended_by.columns if answers.ended_by else ():
             specs[label] = Spec(label, label, LAST, "1", 0, Semantics.STATE, Of.LIFE)
     specs[COUNT] = Spec(COUNT, COUNT, LAST, "1", 0, Semantics.GAUGE, Of.COUNT)
-    meant = {name: label for name, label in answers.meant if label in specs}
+    few = {label for join in answers.joins if join.table in FEW_NAMES for label, _ in join.columns}
+    meant = {name: label for name, label in answers.meant if label in specs and label not in few}
     return Offer(table, specs, answers, meant)
 
 

@@ -75,6 +75,23 @@ _NAMES: Mapping[str, Callable[[], Collection[str]]] = {
     ":exit": _EXIT_NAMES.values,
 }
 
+# Of which few numbers have a name: rows are put together by number, and a name in a condition is its number.
+FEW_NAMES: Mapping[str, Mapping[str, str]] = {
+    ":exit": {"EX_OK": str(os.EX_OK), **{name: str(code) for code, name in _EXIT_NAMES.items()}}
+}
+# What the kernel says of the letters in which it tells the state of a thread: task_state_array in fs/proc/array.c.
+STATES: Mapping[str, str] = {
+    "running": "R",
+    "sleeping": "S",
+    "disk sleep": "D",
+    "stopped": "T",
+    "tracing stop": "t",
+    "zombie": "Z",
+    "dead": "X",
+    "parked": "P",
+    "idle": "I",
+}
+
 
 def names_of(table: str) -> Callable[[], Collection[str]] | None:
     """What gives all names that a relation known to every reader has; None where nobody knows all."""

@@ -125,6 +125,11 @@ def buckets(offer: Offer, ask: Callable[[Sequence[str]], Result], named: Collect
     return made
 
 
+def columns_of_buckets(offer: Offer) -> list[str]:
+    """The columns of a table in buckets, but for what is joined."""
+    return ["time", *(each.name for each in _of_buckets(offer) if _is_named(each, None))]
+
+
 def _of_buckets(offer: Offer) -> Iterator[_Wanted]:
     for label, spec in offer.specs.items():
         name, _, stat = label.partition(":")

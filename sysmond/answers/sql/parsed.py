@@ -22,6 +22,12 @@ _UNTIL = frozenset({"COMPARE_LESSTHAN", "COMPARE_LESSTHANOREQUALTO"})
 # DuckDB counts in microseconds where it says what now is: a bound that is read reaches a little further.
 MARGIN_NS = 1_000_000_000
 
+ONE_SELECT = "only one SELECT is answered"
+# What DuckDB calls a PIVOT that does not say which values become columns.
+_NO_SELECT = {"MULTI": "PIVOT without IN (...)", "LOAD": "INSTALL or LOAD", "CALL": "CALL or CHECKPOINT"}
+# What SHOW, which DuckDB takes for a SELECT, may ask for: tables and databases, of which it has what a query names.
+_OF_TABLES = frozenset({"SHOW_SPECIAL", "SHOW_FROM"})
+
 Tree = dict[str, Any]
 
 
@@ -48,11 +54,13 @@ class Named(NamedTuple):
 def read(opened: "duckdb.DuckDBPyConnection", query: str) -> Named:
     """Ask DuckDB what a query names.
 
-    :raises UsageError: where it is no query.
+    :raises UsageError: where it is no SELECT, or several. :raises duckdb.Error: where it is none at all.
     """
+    kinds = [statement.type.name for statement in opened.extract_statements(query)]
+    if kinds != ["SELECT"]:
+        said = _NO_SELECT.get(kinds[0], kinds[0]) if len(kinds) == 1 else f"{len(kinds) or 'no'} statements"
+        raise UsageError(f"query {query!r}: {said}; {ONE_SELECT}")
     parsed = json.loads(_single_value(opened, "select json_serialize_sql(?)", query))
-    if parsed.get("error_type") == "parser":
-        raise UsageError(f"query {query!r}: Parser Error: {' '.join(parsed.get('error_message', '').split())}")
     if parsed.get("error", True):
         # No plain SELECT: which tables it names is known, which columns is not.
         known = frozenset(map(str.lower, opened.get_table_names(query)))
@@ -62,6 +70,8 @@ def read(opened: "duckdb.DuckDBPyConnection", query: str) -> Named:
     aliases: set[str] = set()
     alone: set[str] = set()
     for node in _nodes(parsed):
+        if node.get("type") == "SHOW_REF" and node.get("show_type") in _OF_TABLES:
+            raise UsageError(f"query {query!r}: SHOW; {ONE_SELECT}; 'sysmon-extract --list' lists the tables")
         if node.get("type") == "BASE_TABLE":
             tables.add(str(node["table_name"]).lower())
             aliases |= {str(node["table_name"]).lower(), str(node.get("alias", "")).lower()}

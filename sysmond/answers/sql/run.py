@@ -193,6 +193,7 @@ class _Source:
                 text = f"of a part of the range only buckets are left; {table}_{COARSE[0]} has them"
                 self.warnings.append(f"table {table!r}: {text}")
         else:
+            self.columns[name] = of_long.columns_of_buckets(source.offer)
 
             def ask_for(labels: Sequence[str]) -> Result:
                 nonlocal source
