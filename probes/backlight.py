@@ -8,6 +8,7 @@ is read, which the kernel knows of a screen, and not ``actual_brightness``, whic
 from collections.abc import Iterator
 
 from sysmond.probe import Absence, Answers, Cause, Derived, Host, Lane, Probe, Row, Table, gauge, hookimpl
+from sysmond.sources.slots import COSTLY_S
 from sysmond.sources.unread import printable, why
 
 SCREENS, LEDS = "/sys/class/backlight", "/sys/class/leds"
@@ -46,4 +47,5 @@ def read(host: Host) -> Iterator[Row]:
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``backlight``. That of a keyboard is asked of the embedded controller: seldom."""
     needs = (f"{SCREENS}/*", f"{LEDS}/*{KEYBOARD}")
-    return [Probe(BACKLIGHT, read, 30.0, Lane.BACKGROUND, subsystems=("backlight", "leds"), needs=needs)]
+    seldom = Probe(BACKLIGHT, read, 30.0, Lane.BACKGROUND, subsystems=("backlight", "leds"), needs=needs)
+    return [seldom._replace(costly_s=COSTLY_S)]

@@ -26,13 +26,12 @@ from sysmond.probe import (
     state,
     text,
 )
+from sysmond.sources.slots import COSTLY_S
 
 FOLDER = "/sys/class/power_supply"
 PREFIX = "POWER_SUPPLY_"
 SUPPLIES_MAX = 64
 TEXT_LENGTH_MAX = 64
-# A controller that takes longer is asked more seldom: it has keys and fans to look after.
-COSTLY_S = 0.005
 MICRO = 6
 # What may be less than zero: some drivers tell by the sign whether a battery is discharged; frost.
 SIGNED = frozenset(("CURRENT_NOW", "POWER_NOW", "TEMP"))

@@ -30,7 +30,8 @@ TEMPERATURE = Table(
     per="sensor",
     doc="Temperatures, by chip and label as sensors(1) prints them; where two chips have one name, with the address of"
     " each on its bus. Thermal zones are called by their type, those that hwmon shows again, too. An NVMe drive is"
-    " asked every 30 s at most, a rotating disk while somebody else uses it; between two readings the last one stands."
+    " asked every 30 s at most, firmware every 10 s, and more seldom where it answers slowly, a rotating disk while"
+    " somebody else uses it; between two readings the last one stands."
     " Limits are read when a sensor appears. Of processors of Intel the package is asked, a core by the option cores"
     " alone: each would be interrupted, idle or not.",
     metrics=(
@@ -80,7 +81,7 @@ class Temperatures:
     def __init__(self) -> None:
         """Know none yet."""
         self._chips = hwmon.Sensors(TEMPERATURE, "temp", without=f"/{thermal.ZONE}")
-        self._zones = thermal.Zones()
+        self._zones = thermal.Zones(self._chips.slow)
         self._others = iio.IioSensors(("temp", 0))
 
     def read(self, host: Host, *, cores: bool = False) -> Iterator[Row]:

@@ -7,7 +7,8 @@ Called by every package.
 
 ``model`` has what a probe declares, ``clock`` this machine's time since boot, ``wall_clock`` what time of day that was
 while the clock was set, ``timespec`` times as people write them, ``paths`` the names of series, ``event_kinds`` who may
-record which event. Numbers: ``counters`` is the rule of what a fall of one means, ``significant`` takes digits off.
+record which event, ``eased_pace`` how much more seldom something slow is asked. Numbers: ``counters`` is the rule of
+what a fall of one means, ``significant`` takes digits off.
 Answers: ``result`` is what they are made of, ``statistic`` names what may be asked; ``declared_answers`` is what a
 table says of them, ``derived_columns`` which follow from others, by a ``formula``. People: ``terminal`` makes text
 printable, ``allowance`` bounds how often somebody may ask.

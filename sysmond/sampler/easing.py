@@ -8,13 +8,9 @@ from collections.abc import Callable
 from threading import Thread
 
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.eased_pace import EASED_MAX_S, READINGS, EasedPace
 from sysmond.machine import supplies
 from sysmond.plan.plan import PlannedProbe
-
-# A probe whose readings cost too much is read half as often, again and again, but never more seldom than this.
-EASED_MAX_NS = 300 * SECOND_NS
-# So many readings in a row decide: one alone may have waited for a processor.
-READINGS = 3
 
 
 class Easing:
@@ -25,9 +21,7 @@ class Easing:
         self._folder = root.rstrip("/") + supplies.POWER_SUPPLIES
         self._when_changed = when_changed
         self._asking: Thread | None = None
-        self._factors: dict[str, int] = {}
-        # How many readings in a row were too long, or, below 0, were not.
-        self._runs: dict[str, int] = {}
+        self._paces: dict[str, EasedPace] = {}
         self.is_on_battery = False
 
     def ask(self) -> None:
@@ -47,19 +41,16 @@ class Easing:
         interval_ns = planned.interval_ns
         if self.is_on_battery:
             interval_ns = planned.on_battery_ns or interval_ns * battery_factor
-        eased_ns = interval_ns * self._factors.get(planned.table, 1)
-        return max(interval_ns, min(eased_ns, EASED_MAX_NS))
+        pace = self._paces.get(planned.table)
+        eased_ns = interval_ns * pace.factor if pace else interval_ns
+        return max(interval_ns, min(eased_ns, EASED_MAX_S * SECOND_NS))
 
     def judge(self, table: str, interval_ns: int, costly_s: float, took_s: float) -> str:
         """Judge how long a reading took; gives what changes by that, in words, or nothing."""
+        pace = self._paces.setdefault(table, EasedPace())
         is_long = took_s > costly_s
-        run = self._runs.get(table, 0)
-        self._runs[table] = run = (max(run, 0) + 1) if is_long else (min(run, 0) - 1)
-        factor = self._factors.get(table, 1)
-        if run >= READINGS and interval_ns < EASED_MAX_NS:
-            self._factors[table], self._runs[table] = factor * 2, 0
+        if not pace.judge(is_long=is_long, interval_s=interval_ns / SECOND_NS):
+            return ""
+        if is_long:
             return f"{READINGS} readings in a row took longer than {costly_s:g} s: read half as often from now on"
-        if run <= -READINGS * factor and factor > 1:
-            self._factors[table], self._runs[table] = factor // 2, 0
-            return f"its readings take less than {costly_s:g} s again: read twice as often from now on"
-        return ""
+        return f"its readings take less than {costly_s:g} s again: read twice as often from now on"

@@ -13,5 +13,5 @@ Sensors: ``hwmon`` with ``libsensors`` (labels) and ``bus_address`` (names), ``t
 
 What sleeps is left alone. A suspended device is recognised by ``Host.is_asleep`` (``sysmond/probe.py``), which a
 source here, or the probe that calls it, asks before it reads one. ``disk_use`` says whether somebody else keeps a disk
-awake, and ``slots`` how seldom a device is asked, so that it may fall asleep in between.
+awake, and ``slots`` how seldom a device is asked, so that it may fall asleep in between, or since it answers slowly.
 """

@@ -8,7 +8,7 @@ hangs on, sleeps, and it is not asked so often that it could not fall asleep.
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
 from sysmond.base import clock
@@ -17,7 +17,7 @@ from sysmond.probe import ABSENT, Absence, Cause, Host, Row, Table
 from sysmond.sources.bus_address import address
 from sysmond.sources.disk_use import DiskUse
 from sysmond.sources.libsensors import Labels, library
-from sysmond.sources.slots import Slots
+from sysmond.sources.slots import FIRMWARE_S, Slots, SlowFirmware
 from sysmond.sources.unread import printable, why
 
 FOLDER = "/sys/class/hwmon"
@@ -25,11 +25,20 @@ INTERVAL_S = 10.0
 CHIPS_MAX = 256
 SENSORS_MAX = 512
 
-# How often a chip is asked at most, by name: a drive answers by a command, an embedded controller is slow and shared
-# with the keyboard. Each is one of the lengths of slots.
-_SLOT_S = {"nvme": 30, "drivetemp": 30} | dict.fromkeys(
-    ("applesmc", "asusec", "cros_ec", "dell_ddv", "dell_smm", "hp", "surface_fan", "thinkpad"), 10
+# How often a chip is asked at most, by name: a drive answers by a command. Each is one of the lengths of slots.
+_SLOT_S = {"nvme": 30, "drivetemp": 30}
+# Chips that are firmware, by name: an embedded controller is slow and shared with the keyboard, a method of ACPI or WMI
+# keeps a CPU busy. Beside them what is on these buses, or belongs to a battery.
+_FIRMWARE = frozenset(
+    (
+        *("abituguru", "abituguru3", "acer", "acpi_fan", "applesmc", "asus", "asus_wmi_ec_sensors"),
+        *("asus_wmi_sensors", "asusec", "atk0110", "cros_ec", "dell_ddv", "dell_smm", "eeepc", "gigabyte_wmi"),
+        *("gpdfan", "hp", "hp_wmi_sensors", "ibmpex", "macsmc_hwmon", "msi_wmi_platform", "oxp_ec", "oxpec"),
+        *("power_meter", "rpi_volt", "scmi_sensors", "scpi_sensors", "surface_fan", "surface_thermal"),
+        *("system76_acpi", "thinkpad", "toshiba_acpi_sensors"),
+    )
 )
+_FIRMWARE_BUSES = frozenset(("acpi", "power_supply", "wmi"))
 # Each alarm of these would be one more read of a register of a CPU, which interrupts that; the limit tells the same.
 _WITHOUT_ALARMS = ("coretemp",)
 # Each sensor of these reads a register of a CPU of its own, which interrupts that: one, of the package, is enough.
@@ -56,8 +65,8 @@ class Sensor(NamedTuple):
 class Chip:
     """A chip as one table sees it: its sensors, their limits once they are known, and its last rows.
 
-    ``name``: that of its folder in ``/sys/class/hwmon``; ``folder``: where its attributes are.
-    ``slot_s``: how often it may be asked, 0 for at any time.
+    ``name``: that of its folder in ``/sys/class/hwmon``; ``folder``: where its attributes are. ``slots``: when it may
+    be asked. ``is_firmware``: whether it is asked more seldom where it answers slowly.
     """
 
     def __init__(self, host: Host, name: str) -> None:
@@ -77,8 +86,9 @@ class Chip:
         self.sensors: list[Sensor] = []
         self.rows: list[Row] = []
         self._limits: dict[str, tuple[int, ...]] = {}
-        self._slots = Slots(host.root, f"{FOLDER}/{name}", float(_SLOT_S.get(self.driver, 0)))
-        self.slot_s = self._slots.length_s
+        self.is_firmware = self.driver in _FIRMWARE or _bus(host, name) in _FIRMWARE_BUSES
+        least_s = FIRMWARE_S if self.is_firmware else _SLOT_S.get(self.driver, 0)
+        self.slots = Slots(host.root, f"{FOLDER}/{name}", float(least_s))
         self._disk = _rotating_disk(host, self)
 
     def rest(self, host: Host) -> Absence | None:
@@ -88,10 +98,6 @@ class Chip:
         if self._disk and not self._disk.is_used(host, clock.boottime_ns() / SECOND_NS):
             return Absence(Cause.ASLEEP, "nobody uses the disk; asking would keep it from spinning down")
         return None
-
-    def is_due(self) -> bool:
-        """Whether it may be asked again; from then on it may not, until the next of its times."""
-        return self._slots.is_due()
 
     def ask(self, host: Host, digits: int) -> list[Row]:
         """Read all its sensors; one that cannot be read says why."""
@@ -141,11 +147,12 @@ class Sensors:
     """Reads one table: the sensors of one kind, as ``temp``, of all chips.
 
     The metrics of the table are ``value``, limits by the names that their files end in, and ``alarm``; the kernel's
-    integers have the decimals of the first.
+    integers have the decimals of the first. ``slow``: what of the table answers slowly.
     """
 
     def __init__(self, table: Table, kind: str, values: tuple[str, ...] = ("input",), without: str = "\0") -> None:
         """``values``: how the file with the value may end. ``without``: part of the path of what is left out."""
+        self.slow = SlowFirmware(table.name)
         self._digits = table.metrics[0].scale
         self._has_alarm = any(metric.name == _ALARM for metric in table.metrics)
         self._limits = [metric.name for metric in table.metrics if metric.name not in {_VALUE, _ALARM}]
@@ -165,14 +172,16 @@ class Sensors:
         self._has_cores = cores
         if host is not self._host or seen != self._seen:
             self._host, self._seen = host, seen
+            self.slow.forget(host, [chip.driver for chip in self._chips])
             self._chips = self._look(host, seen)
         for chip in self._chips:
             try:
                 absence = chip.rest(host)
             except OSError as problem:
                 absence = why(chip.driver, problem)
-            if absence is None and (chip.is_due() or not chip.rows):
-                chip.rows = chip.ask(host, self._digits)
+            if absence is None and (chip.slots.is_due() or not chip.rows):
+                with self.slow.timed(host, chip.driver, chip.slots) if chip.is_firmware else nullcontext():
+                    chip.rows = chip.ask(host, self._digits)
             yield from chip.rows if absence is None else ((sensor.instance, absence) for sensor in chip.sensors)
 
     def _look(self, host: Host, seen: tuple[tuple[str, str], ...]) -> list[Chip]:
@@ -240,6 +249,14 @@ def _seen(host: Host) -> tuple[tuple[str, str], ...]:
         with suppress(OSError):
             seen.append((name, os.readlink(f"{host.root}{FOLDER}/{name}")))
     return tuple(seen)
+
+
+def _bus(host: Host, name: str) -> str:
+    """The bus, or class, that a chip's device is of; "" where it has none."""
+    try:
+        return os.path.basename(os.readlink(f"{host.root}{FOLDER}/{name}/device/subsystem"))
+    except OSError:
+        return ""
 
 
 def _distinct(chips: list[Chip]) -> list[Chip]:

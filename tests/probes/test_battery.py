@@ -11,6 +11,7 @@ from sysmond.base import declared_answers, formula
 from sysmond.base.formula import Operand
 from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Absence, Cause, Host, Table
+from sysmond.sources.slots import COSTLY_S
 from tests.support import sysfs
 
 
@@ -130,7 +131,7 @@ def test_two_numbers_with_one_end_are_two_batteries(tmp_path: Path) -> None:
 def test_a_battery_is_asked_oftener_while_it_feeds_the_machine() -> None:
     probes = {probe.table.name: probe for probe in battery.sysmond_probes()}
     assert (probes["battery"].interval_s, probes["battery"].on_battery_s) == (60.0, 15.0)
-    assert all(probe.costly_s == battery.COSTLY_S for probe in probes.values())
+    assert all(probe.costly_s == COSTLY_S for probe in probes.values())
 
 
 def test_a_ups_is_a_battery(tmp_path: Path) -> None:

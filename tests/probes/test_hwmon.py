@@ -159,7 +159,7 @@ def test_a_device_has_the_time_to_fall_asleep(tmp_path: Path) -> None:
     intervals_s = []
     for delay_ms in (5000, 9000, 15_000, 100_000, -1):
         delay.write_text(f"{delay_ms}\n")
-        intervals_s.append(chips.Chip(host, "hwmon4").slot_s)
+        intervals_s.append(chips.Chip(host, "hwmon4").slots.length_s)
     assert intervals_s == [10, 10, 30, 300, 10]
 
 

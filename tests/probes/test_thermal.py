@@ -2,11 +2,14 @@
 """Thermal zones are temperatures, each once; cooling devices have levels."""
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from sysmond_probes import cooling, temperature
 
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
 from sysmond.probe import ABSENT, Absence, Cause, Host
 from tests.support import sysfs
 from tests.support.opened import opened
@@ -100,6 +103,22 @@ def test_numbers_may_change_and_names_stay(tmp_path: Path) -> None:
     host.look_again()
     host.new_tick()
     assert dict(probe.read(host)) == before
+
+
+def test_firmware_of_acpi_is_asked_every_ten_seconds_however_often_somebody_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for machine, zone, intervals in (("laptop", "acpitz", {10}), ("arm", "cpu_thermal", {1})):
+        root = sysfs.build(tmp_path / machine, machine, "thermal")
+        (probe,) = temperature.sysmond_probes()
+        host, asked_s = Host(str(root)), list[int]()
+        for now_s in range(600, 640):
+            monkeypatch.setattr(clock, "boottime_ns", lambda now_s=now_s: now_s * SECOND_NS)
+            (root / ZONES / "thermal_zone0/temp").write_text(f"{now_s}\n")
+            host.new_tick()
+            asked_s.append(int(dict(probe.read(host))[zone][0]))
+        found = sorted(set(asked_s))
+        assert {later - earlier for earlier, later in pairwise(found)} == intervals
 
 
 def test_a_zone_of_a_device_that_sleeps_is_left_alone(tmp_path: Path) -> None:

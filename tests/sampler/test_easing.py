@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from sysmond.base.eased_pace import EASED_MAX_S, READINGS
 from sysmond.base.model import Lane, Sensitivity
 from sysmond.plan.plan import PlannedProbe
 from sysmond.probe import Host, Probe, Row
 from sysmond.ring.snapshot import snapshot
-from sysmond.sampler.easing import EASED_MAX_NS, READINGS, Easing
+from sysmond.sampler.easing import Easing
 from sysmond.store.of_ring import of_snapshot
 from tests.support.bench import SECOND, Bench, steady, table
 from tests.support.waiting import wait_until
@@ -57,7 +58,7 @@ def test_three_long_readings_in_a_row_halve_the_pace_and_as_many_short_ones_give
     assert easing.interval_ns(PLANNED, 2) == 40 * SECOND
     for _ in range(100):
         judge(9)
-    assert easing.interval_ns(PLANNED, 2) == EASED_MAX_NS
+    assert easing.interval_ns(PLANNED, 2) == EASED_MAX_S * SECOND
     assert easing.interval_ns(PLANNED._replace(interval_ns=600 * SECOND), 2) == 600 * SECOND
     for _ in range(1000):
         judge(1)
