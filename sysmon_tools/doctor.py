@@ -26,6 +26,7 @@ NEEDS = {
     "/proc/diskstats": "a kernel with CONFIG_BLOCK",
     "/usr/sbin/smartctl": "smartctl (package smartmontools), which asks the disks",
     "/proc/slabinfo": "a kernel with CONFIG_SLUB_DEBUG, or CONFIG_SLAB before Linux 6.8",
+    "/proc/acpi/button": "a lid, and firmware of ACPI that tells of it",
     "/dev/input": "a keyboard, a mouse or a touchpad, and evdev",
     "/run/systemd/seats": "systemd-logind, or elogind",
     "/proc/driver/nvidia": "NVIDIA's own driver",

@@ -25,7 +25,7 @@ from tests.lab.sensed import INTERVAL_S, LATE_NS, instances, newest, plugged, pu
 from tests.support.waiting import wait_until
 
 TABLES = (
-    *("battery", "mains", "temperature", "fan", "power", "voltage", "light", "motion", "wakeup", "usb_power"),
+    *("battery", "mains", "temperature", "fan", "power", "voltage", "light", "lid", "motion", "wakeup", "usb_power"),
     *("ethtool", "cpu", "disk"),
 )
 BATTERY, MAINS = "BAT0", "ACAD"
@@ -41,7 +41,7 @@ TROUBLE = re.compile(ethtool.TROUBLE)
 
 @pytest.fixture(scope="module")
 def ground() -> Iterator[Ground]:
-    subprocess.run(["modprobe", "--all", "acpi-als", "acpi_power_meter", "battery", "ac", "fan"], check=True)
+    subprocess.run(["modprobe", "--all", "acpi-als", "acpi_power_meter", "battery", "ac", "button", "fan"], check=True)
     with sensing(TABLES) as ground:
         yield ground
 
@@ -134,6 +134,12 @@ def test_sensor_of_light(ground: Ground, outside: Outside) -> None:
     for lux in (42, 0, 31_000):
         outside.say(light_lux=lux)
         ground.comes_to("light", the_only(ground, "light"), lambda lux=lux: {"illuminance": lux * 10**6})  # type: ignore[misc]
+
+
+def test_sensor_of_the_lid(ground: Ground, outside: Outside) -> None:
+    for is_open in (0, 1):
+        outside.say(lid=is_open)
+        ground.comes_to("lid", the_only(ground, "lid"), lambda is_open=is_open: {"closed": 1 - is_open})  # type: ignore[misc]
 
 
 def test_sensor_values_are_what_sensors_prints(ground: Ground, outside: Outside) -> None:

@@ -38,6 +38,7 @@ _UPOWER = {
     "time to empty": "about battery/time_left",
     "time to full": "about battery/time_to_full",
     "technology": "battery/technology",
+    "lid-is-closed": "lid/closed",
     "model": "battery/model",
     "online": "mains/online",
 }
