@@ -7,7 +7,7 @@ Asked where an event enters a ring. Standard library only: the real-time sampler
 from sysmond.errors import UsageError
 
 PEOPLE = "people"
-DAEMON, ARCHIVER, BUS, REALTIME, BACKGROUND = "daemon", "archiver", "bus", "sampler", "background"
+DAEMON, ARCHIVER, REALTIME, BACKGROUND = "daemon", "archiver", "sampler", "background"
 
 MARK, PIN, UNPIN = "mark", "pin", "unpin"
 
@@ -28,9 +28,9 @@ OWNERS = {
     "quarantine": (REALTIME, BACKGROUND),
     "released": (REALTIME, BACKGROUND),
     "eased": (BACKGROUND,),
-    "device added": (BUS,),
-    "device removed": (BUS,),
-    "devices changed": (BUS,),
+    "device added": (BACKGROUND,),
+    "device removed": (BACKGROUND,),
+    "devices changed": (BACKGROUND,),
 }
 """By kind the parts that record it; what people have recorded, a part does on their behalf."""
 

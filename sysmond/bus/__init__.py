@@ -8,7 +8,7 @@ starts ``main``; ``loop`` puts it together.
 
 What clients see: ``status``, ``steering`` and ``holds`` are the Manager, ``probes`` an object each, ``latest``,
 ``reader`` (the process that ``readers`` starts), ``subscriptions`` and ``events`` are values; ``offer`` puts those
-together. What happens around it: ``uevents`` (devices), ``sleep`` (suspends). How it reaches others: ``parts``
+together. What happens around it: ``sleep`` (suspends). How it reaches others: ``parts``
 (orders), ``commands`` (children that end); ``part`` is what all modules here share. ``wire`` is D-Bus itself and knows
 nothing of what is recorded.
 """

@@ -16,7 +16,6 @@ from sysmond.bus.probes import Probes
 from sysmond.bus.sleep import Sleep
 from sysmond.bus.status import LogControl, Status
 from sysmond.bus.steering import Steering
-from sysmond.bus.uevents import Uevents
 from sysmond.bus.wire.interface import Interface, ours
 from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH
 from sysmond.bus.wire.standard import Objects
@@ -36,7 +35,6 @@ class Loop:
         self._part = part = BusPart(settings, plan, lambda line: None if log.is_silent else say(line))
         steering = Steering(part)
         probes = Probes(part, steering)
-        self._uevents = Uevents(part)
         self._sleep = Sleep(part)
         status = Status(part, probes)
         manager = (steering, status, *offered(part, probes))
@@ -53,10 +51,8 @@ class Loop:
         with control.listen(f"{self._part.settings.folders.runtime}/bus") as orders:
             order_socket = _OrderSocket(orders, self._obey)
             order_socket.begin()
-            self._uevents.follow()
             await self._part.service.run(ended)
             self._sleep.end()
-            self._uevents.end()
             order_socket.end()
         for descriptor in ends:
             loop.remove_reader(descriptor)

@@ -28,7 +28,7 @@ MESSAGE_BYTES_MAX = 16 * 1024
 # Which other parts each part takes orders from. Where parts have users of their own, these are who owns their folders.
 OBEYED = {
     "daemon": ("bus",),
-    "sampler": ("archiver", "bus"),
+    "sampler": ("archiver", "background", "bus"),
     "background": ("archiver", "bus", "sampler"),
     "archiver": ("bus",),
     "bus": ("archiver", "background", "sampler"),

@@ -38,7 +38,6 @@ class ProbeEntry(NamedTuple):
     is_ours: bool
     planned: PlannedProbe
     declared: Defaults
-    subsystems: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
     privilege: str = ""
 
@@ -146,7 +145,7 @@ def _spell(entry: ProbeEntry) -> dict[str, Any]:
         "interval_ns": planned.interval_ns,
         "sensitivity": planned.sensitivity,
         "declared": entry.declared._asdict(),
-        "subsystems": entry.subsystems,
+        "subsystems": planned.subsystems,
         "needs": planned.needs,
         "privilege": entry.privilege,
         "on_battery_ns": planned.on_battery_ns,
@@ -170,6 +169,7 @@ def _entry(name: str, fields: dict[str, Any]) -> ProbeEntry:
         values,
         tuple(map(str, fields.get("needs", ()))),
         int(fields.get("on_battery_ns", 0)),
+        tuple(map(str, fields["subsystems"])),
     )
     declared = fields["declared"]
     answers = declared_answers.read(fields.get("answers", ""))
@@ -180,7 +180,6 @@ def _entry(name: str, fields: dict[str, Any]) -> ProbeEntry:
         fields["is_ours"],
         planned,
         Defaults(Lane(declared["lane"]), declared["interval_ns"], Sensitivity(declared["sensitivity"])),
-        tuple(fields["subsystems"]),
         tuple(Option(**{**option, "choices": tuple(option["choices"])}) for option in fields["options"]),
         str(fields.get("privilege", "")),
     )

@@ -52,7 +52,8 @@ class PlannedProbe(NamedTuple):
 
     ``enabled``: whether it runs; one that does not stays in the plan, so that it can be named.
     ``options``: what its own declaration offers to set, by name: JSON scalars. ``needs``: as ``Probe`` has them.
-    ``on_battery_ns``: the interval while a battery feeds the machine; 0 for that of all.
+    ``on_battery_ns``: the interval while a battery feeds the machine; 0 for that of all. ``subsystems``: as ``Probe``
+    has them.
     """
 
     table: str
@@ -64,6 +65,7 @@ class PlannedProbe(NamedTuple):
     options: dict[str, Scalar] = {}  # noqa: RUF012  a field of a named tuple, which nobody changes
     needs: tuple[str, ...] = ()
     on_battery_ns: int = 0
+    subsystems: tuple[str, ...] = ()
 
     def is_possible(self, root: str) -> bool:
         """Whether what it reads is there, on the machine below ``root``."""
@@ -347,7 +349,16 @@ def as_declared(plugin: str, probe: Probe) -> PlannedProbe:
     on_battery_ns = round(probe.on_battery_s * SECOND_NS)
     sensitivity = Sensitivity.RESTRICTED if probe.public_by_choice else probe.sensitivity
     return PlannedProbe(
-        table, plugin, probe.lane, interval_ns, sensitivity, probe.enabled, options, probe.needs, on_battery_ns
+        table,
+        plugin,
+        probe.lane,
+        interval_ns,
+        sensitivity,
+        probe.enabled,
+        options,
+        probe.needs,
+        on_battery_ns,
+        probe.subsystems,
     )
 
 
@@ -399,8 +410,9 @@ def _probe(fields: dict[str, Any]) -> PlannedProbe:
         typed["options"] = {}
     else:
         _check_options(fields["options"])
-    # Plans of releases before have neither.
-    typed["needs"], typed["on_battery_ns"] = tuple(map(str, fields.get("needs", ()))), fields.get("on_battery_ns", 0)
+    # Plans of releases before have none of them.
+    typed |= {name: tuple(map(str, fields.get(name, ()))) for name in ("needs", "subsystems")}
+    typed["on_battery_ns"] = fields.get("on_battery_ns", 0)
     probe = _typed(PlannedProbe, {**fields, **typed})
     for interval_ns in (probe.interval_ns, probe.on_battery_ns or probe.interval_ns):
         if not INTERVAL_MIN_NS <= interval_ns <= INTERVAL_MAX_NS:

@@ -108,7 +108,6 @@ def describe(configuration: Config, discovery: Discovery, made: Plan) -> Catalog
                 plugin.is_ours,
                 planned[name],
                 declared,
-                probe.subsystems,
                 probe.options,
                 probe.privilege,
             )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that come, go and change, as the kernel announces them, and links: ``DeviceEvents`` says of which subsystems.
+"""Devices that come, go and change, as the kernel announces them, and links: of which subsystems, and which devices.
 
 Source: the kernel's ``lib/kobject_uevent.c`` and rtnetlink(7): datagrams of two netlink families, to whose groups
 everybody may listen. So hot-plug needs neither udev nor a bus. Events are gathered for a moment, since one device has
@@ -17,18 +17,31 @@ from sysmond.sampler.sources import ALL
 
 NETLINK_ROUTE, NETLINK_KOBJECT_UEVENT = 0, 15
 RTMGRP_LINK, KERNEL_GROUP = 1, 1
+_ACTIONS = {b"add": "device added", b"remove": "device removed"}
+STORM = "devices changed"
+# More devices than these at once are recorded as their number.
+DEVICES_LISTED_MAX = 8
 # From the first event of a device to the look for it, in which others come; and so many are read at a time.
 GATHER_S = 0.25
 EVENTS_MAX = 1024
 EVENT_BYTES_MAX = 8192
 
 
-def subsystem_of(message: bytes) -> str:
-    """The subsystem that an event of the kernel (``add@/devices/…``, then NAME=VALUE, each ended by NUL) names."""
-    for field in message.split(b"\0")[1:]:
-        if field.startswith(b"SUBSYSTEM="):
-            return field[len(b"SUBSYSTEM=") :].decode("utf-8", "replace")
-    return ""
+class Announced(NamedTuple):
+    """What a message is about. ``kind`` of event, and ``name`` of the device, where one came or went; else empty."""
+
+    subsystem: str
+    kind: str = ""
+    name: str = ""
+
+
+def device_of(message: bytes) -> Announced:
+    """What an event of the kernel (``add@/devices/…``, then NAME=VALUE, each ended by NUL) is about."""
+    fields = dict(field.partition(b"=")[::2] for field in message.split(b"\0")[1:])
+    path = fields.get(b"DEVPATH", b"").rpartition(b"/")[2]
+    subsystem, name = (text.decode("utf-8", "replace") for text in (fields.get(b"SUBSYSTEM", b""), path))
+    # A slash in a name is an exclamation mark in its path.
+    return Announced(subsystem, _ACTIONS.get(fields.get(b"ACTION", b""), ""), name.replace("!", "/"))
 
 
 class MulticastGroup(NamedTuple):
@@ -37,14 +50,14 @@ class MulticastGroup(NamedTuple):
     family: int
     group: int
     of: str
-    about: Callable[[bytes], str]
+    about: Callable[[bytes], Announced]
     lost: str
 
 
 # Of a link it is not read what became of it: the probe asks that for all links, once for all events.
 GROUPS = (
-    MulticastGroup(NETLINK_KOBJECT_UEVENT, KERNEL_GROUP, "devices", subsystem_of, ALL),
-    MulticastGroup(NETLINK_ROUTE, RTMGRP_LINK, "links", lambda _: LINKS, LINKS),
+    MulticastGroup(NETLINK_KOBJECT_UEVENT, KERNEL_GROUP, "devices", device_of, ALL),
+    MulticastGroup(NETLINK_ROUTE, RTMGRP_LINK, "links", lambda _: Announced(LINKS), LINKS),
 )
 
 
@@ -53,6 +66,7 @@ class DeviceEvents:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         """Begin to listen; where that is refused, ``say`` so, and hear nothing."""
+        self._came_and_went: list[Announced] = []
         self._look_s = 0.0
         self._listening: list[tuple[socket.socket, MulticastGroup]] = []
         for group in GROUPS:
@@ -83,7 +97,16 @@ class DeviceEvents:
         if not self._look_s or monotonic() < self._look_s:
             return set()
         self._look_s = 0.0
-        return {about for listening, group in self._listening for about in _heard(listening, group) if about}
+        heard = [about for listening, group in self._listening for about in _heard(listening, group)]
+        self._came_and_went = [about for about in heard if about.kind and about.name]
+        return {about.subsystem for about in heard if about.subsystem}
+
+    def happened(self, subsystems: set[str]) -> list[tuple[str, str, str]]:
+        """Kind, subject and text of the events that the last changes of these subsystems were; of a storm but one."""
+        devices = [about for about in self._came_and_went if about.subsystem in subsystems]
+        if len(devices) > DEVICES_LISTED_MAX:
+            return [(STORM, " ".join(sorted({about.subsystem for about in devices})), f"{len(devices)} events")]
+        return [(about.kind, f"{about.subsystem}/{about.name}", "") for about in devices]
 
     def close(self) -> None:
         """Listen no more."""
@@ -91,7 +114,7 @@ class DeviceEvents:
             listening.close()
 
 
-def _heard(listening: socket.socket, group: MulticastGroup) -> Iterator[str]:
+def _heard(listening: socket.socket, group: MulticastGroup) -> Iterator[Announced]:
     """Say of what is waiting what each is about."""
     for _ in range(EVENTS_MAX):
         try:
@@ -101,6 +124,6 @@ def _heard(listening: socket.socket, group: MulticastGroup) -> Iterator[str]:
         except OSError as problem:
             if problem.errno != errno.ENOBUFS:
                 raise
-            yield group.lost
+            yield Announced(group.lost)
             continue
         yield group.about(message)

@@ -32,7 +32,7 @@ from sysmond.sampler.quarantine import OVERRUNS_MAX, Conduct, Record, duration
 from sysmond.sampler.rings import Rings
 from sysmond.sampler.self_cost import SELF, Cost, own_row, part_rows, process_row
 from sysmond.sampler.source import Pieces, Reading, Source, size_of
-from sysmond.sampler.sources import HOLD_MAX_S, HOLD_MIN_NS, Roster, TableHold
+from sysmond.sampler.sources import ALL, HOLD_MAX_S, HOLD_MIN_NS, Roster, TableHold
 from sysmond.sampler.time_limit import OverrunError, TimeLimit
 
 if TYPE_CHECKING:
@@ -160,7 +160,20 @@ class Sampler:
         changed = devices.changed()
         if changed:
             self._look(changed)
+            self._tell_of_devices(devices, changed)
         return bool(is_ready or changed)
+
+    def _tell_of_devices(self, devices: "DeviceEvents", changed: set[str]) -> None:
+        """Record what came and went of what probes read, and have the other lane look for it, too."""
+        wanted: dict[Lane, set[str]] = {lane: set() for lane in Lane}
+        for planned in self._plan.probes:
+            if planned.enabled:
+                wanted[planned.lane].update(planned.subsystems)
+        for event in devices.happened(set().union(*wanted.values())):
+            self._record(Sensitivity.PUBLIC, *event)
+        if ALL in changed or not wanted[Lane.REALTIME].isdisjoint(changed):
+            order: control.Order = {"do": "look", "subsystems": sorted(changed)}
+            control.tell(f"{self._settings.folders.runtime}/{WRITERS[Lane.REALTIME]}", order)
 
     def _intervals_ns(self) -> set[int]:
         """At which multiples to tick next; what is new does not wait for its own interval."""
@@ -431,9 +444,13 @@ class Sampler:
         return theirs.moved()
 
     def _tell(self, sensitivity: Sensitivity, kind: str, subject: str, text: str) -> None:
+        """Say and record what became of a probe."""
+        self._say(f"probe {subject}: {kind}: {text}")
+        self._record(sensitivity, kind, subject, text)
+
+    def _record(self, sensitivity: Sensitivity, kind: str, subject: str, text: str) -> None:
         """Record that something happened, and let the bus part know."""
         event_kinds.check(kind, WRITERS[self._lane])
-        self._say(f"probe {subject}: {kind}: {text}")
         del self._events[: max(0, len(self._events) + 1 - EVENTS_MAX)]
         self._events.append((sensitivity, self._now_ns, kind, subject, text))
         event = {"do": "event", "boottime_ns": self._now_ns, "kind": kind, "subject": subject, "text": text}

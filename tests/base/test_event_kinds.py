@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.base.event_kinds import ARCHIVER, BACKGROUND, BUS, DAEMON, OWNERS, PEOPLE, REALTIME, check
+from sysmond.base.event_kinds import ARCHIVER, BACKGROUND, DAEMON, OWNERS, PEOPLE, REALTIME, check
 from sysmond.errors import UsageError
 
 # Where parts name kinds, and how: the first text in a call of this name.
@@ -15,7 +15,7 @@ NAMED = (
     ("sysmond/daemon/runner.py", r'_event\("([a-z ]+)"', {DAEMON}),
     ("sysmond/archiver/main.py", r'_ledger\.event\("([a-z ]+)"', {ARCHIVER}),
     ("sysmond/archiver/disk_writes.py", r'self\.event\("([a-z ]+)"', {ARCHIVER}),
-    ("sysmond/bus/uevents.py", r'"(devices? [a-z]+)"', {BUS}),
+    ("sysmond/sampler/device_events.py", r'"(devices? [a-z]+)"', {BACKGROUND}),
     ("sysmond/commands/pins.py", r'_tell\(folders, "([a-z ]+)"', {PEOPLE}),
 )
 
@@ -29,7 +29,7 @@ def test_every_kind_that_a_part_names_is_its_own(repository: Path, path: str, pa
 
 def test_the_kind_of_another_is_refused_in_a_line() -> None:
     check("flush", ARCHIVER)
-    with pytest.raises(UsageError, match="^event 'flush' by 'bus': not its kind; expected device added, "):
-        check("flush", BUS)
+    with pytest.raises(UsageError, match="^event 'flush' by 'daemon': not its kind; expected died, "):
+        check("flush", DAEMON)
     with pytest.raises(UsageError, match="^event 'flush' by 'me': not its kind; expected a part that records events$"):
         check("flush", "me")

@@ -104,7 +104,7 @@ def test_of_thousands_of_marks_every_one_that_was_answered_is_there(archiver: St
 def test_a_part_records_no_kind_but_its_own(archiver: Station) -> None:
     order = {"do": "event", "subject": "disk", "text": "forged"}
     for by, kind, own in (
-        ("bus", "died", "device added, device removed, devices changed"),
+        ("bus", "died", "a part that records events"),
         ("daemon", "flush", "died, removed, stuck"),
         ("people", "clock step", "mark, pin, unpin"),
         ("", "died", "a part that records events"),

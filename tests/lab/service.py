@@ -34,7 +34,7 @@ SUITE = "trixie"
 TOOLS = {"mmdebstrap": "mmdebstrap", "systemd-nspawn": "systemd-container", "nsenter": "util-linux"}
 PACKAGES = (
     *("systemd", "systemd-sysv", "dbus", "polkitd", "libpam-systemd", "udev", "libbpf1", "smartmontools"),
-    *("python3", "python3-dbus-fast", "python3-h5py", "python3-numpy", "python3-pluggy", "python3-pyudev"),
+    *("python3", "python3-dbus-fast", "python3-h5py", "python3-numpy", "python3-pluggy"),
     *("python3-rich", "python3-yaml"),
 )
 MODULES = ("sysmond", "sysmon_tools", "sysmond_probes")

@@ -201,7 +201,7 @@ def test_the_catalogue_has_what_is_declared_what_is_planned_and_who_said_so() ->
     assert set(made.tables) == {"cpu", "filesystem", "input", "mine", "opted"}
     assert made.refused == refused.refused
     opted, mine = made.tables["opted"], made.tables["mine"]
-    assert (opted.table, opted.subsystems, opted.options) == (
+    assert (opted.table, opted.planned.subsystems, opted.options) == (
         OPTED.probes[0].table,
         OPTED.probes[0].subsystems,
         OPTED.probes[0].options,

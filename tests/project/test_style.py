@@ -22,7 +22,7 @@ EMPTY_WORDS = {"manager", "handler", "helper", "helpers", "data", "info", "util"
 PARTICIPLES = {"told", "found", "each", "held", "taken", "kept"}
 WELL_KNOWN = {"NotFoundError"}  # As D-Bus services call it.
 # Spoken in one file each, so that one file changes when the library does.
-ONE_FILE_LIBRARIES = {"dbus_fast", "h5py", "pyudev", "rich", "textual", "yaml"}
+ONE_FILE_LIBRARIES = {"dbus_fast", "h5py", "rich", "textual", "yaml"}
 
 STREAMS = {f"sys.{name}" for name in ("stdout", "stderr", "__stdout__", "__stderr__")}
 HARMLESS = {"isatty", "fileno", "flush"}

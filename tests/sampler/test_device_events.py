@@ -16,7 +16,8 @@ import pytest
 from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.probe import LINKS
-from sysmond.sampler.device_events import DeviceEvents, subsystem_of
+from sysmond.sampler import device_events
+from sysmond.sampler.device_events import DEVICES_LISTED_MAX, Announced, DeviceEvents, device_of
 from tests.support.devices import Devices, a_machine
 from tests.support.waiting import wait_until
 from tests.support.whole import Recorder, a_recorder, within
@@ -43,11 +44,13 @@ def sysmond_probes():
 '''
 
 
-def test_an_event_names_its_subsystem() -> None:
-    message = b"add@/devices/platform/x\0ACTION=add\0DEVPATH=/devices/platform/x\0SUBSYSTEM=hwmon\0SEQNUM=7\0"
-    assert subsystem_of(message) == "hwmon"
-    assert subsystem_of(b"libudev\0\xfe\xed\xca\xfe") == ""
-    assert subsystem_of(b"") == ""
+def test_an_event_names_its_device() -> None:
+    message = b"add@/devices/platform/x\0ACTION=%s\0DEVPATH=/devices/platform/a!x\0SUBSYSTEM=hwmon\0SEQNUM=7\0"
+    assert device_of(message % b"add") == Announced("hwmon", "device added", "a/x")
+    assert device_of(message % b"remove") == Announced("hwmon", "device removed", "a/x")
+    assert device_of(message % b"change") == Announced("hwmon", "", "a/x")
+    assert device_of(b"libudev\0\xfe\xed\xca\xfe") == Announced("")
+    assert device_of(b"") == Announced("")
 
 
 @pytest.mark.skipif(not os.access(NULL, os.W_OK), reason="only root may have the kernel announce a device")
@@ -73,6 +76,25 @@ def test_what_the_kernel_announces_is_heard_once_the_rest_has_come() -> None:
     finally:
         devices.close()
     assert said == []
+
+
+def test_what_comes_and_goes_is_told_by_name_and_a_storm_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting: list[Announced] = []
+    monkeypatch.setattr(device_events, "GATHER_S", 0.0)
+    monkeypatch.setattr(device_events, "_heard", lambda _, group: iter(waiting if group.of == "devices" else ()))
+    devices = DeviceEvents(lambda _: None)
+
+    def heard(*announced: Announced) -> set[str]:
+        waiting[:] = announced
+        devices.hear()
+        return devices.changed()
+
+    one, changed = Announced("block", "device added", "sda"), Announced("hwmon", "", "hwmon0")
+    assert heard(one, changed, Announced("misc", "device removed", "x")) == {"block", "hwmon", "misc"}
+    assert devices.happened({"block", "hwmon"}) == [("device added", "block/sda", "")]
+    assert heard(*[one] * (DEVICES_LISTED_MAX + 1), changed) == {"block", "hwmon"}
+    assert devices.happened({"block", "hwmon"}) == [("devices changed", "block", f"{DEVICES_LISTED_MAX + 1} events")]
+    devices.close()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ EXPOSURE_MAX = {
     "sysmond-sampler": 1.3,
     "sysmond-background": 2.8,
     "sysmond-archiver": 0.5,
-    "sysmond-bus": 0.9,
+    "sysmond-bus": 0.5,
     "sysmond-smart": 1.1,
     "sysmond-bpf": 1.4,
     "sysmond-plan": 0.7,
