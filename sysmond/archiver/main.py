@@ -36,6 +36,7 @@ from sysmond.sampler.self_cost import PID_FILE
 from sysmond.store import archive
 
 if TYPE_CHECKING:
+    from sysmond.sources.logind import SleepDelay
     from sysmond.store.pins import Pin
 
 __all__ = ["Archiver", "flush", "merge", "run", "seal"]
@@ -125,6 +126,11 @@ class Archiver:
         self._ends = [] if settings.lifeline is None else [settings.lifeline]
         self._lifeline = settings.lifeline
         self._is_over = False
+        self._sleep: SleepDelay | None = None
+        if settings.bus == "system" or ":" in settings.bus:  # No logind is on the bus of a session.
+            from sysmond.sources import logind  # noqa: PLC0415  it brings a library
+
+            self._sleep = logind.SleepDelay(settings.bus, say)
 
     def run(self) -> int:
         """Work until told to stop (SIGTERM, SIGINT, the end of the parent); then seal and flush everything.
@@ -142,13 +148,21 @@ class Archiver:
             notify(READY)
             self._begin(seal)  # What earlier incarnations left behind.
             self._begin(flush)  # Says at once where the state folder cannot be written.
+            if self._sleep is not None:
+                self._sleep.connect()
             while not self._is_over:
                 if self._turn(orders.descriptors()):
                     orders.serve(self._obey)
                 if self._ledger.is_gone():
                     return self._leave_anew()
                 self._begin_what_is_due()
+        return self._end(stop)
+
+    def _end(self, stop: int) -> int:
+        """Put all on the disk; gives the exit code."""
         self._stopping = True
+        if self._sleep is not None:
+            self._sleep.close()
         for running in self._running.values():
             running.limit_s = min(running.limit_s, time.monotonic() + LAST_JOB_S)
             if running.job is merge and not running.killed:
@@ -196,9 +210,10 @@ class Archiver:
     def _turn(self, others: list[int], *, only_jobs: bool = False) -> bool:
         """Wait for whatever comes first, and look after the jobs; whether one of the other descriptors is ready."""
         reports = [running.report for running in self._running.values()]
-        watched = [*self._ends, *reports, *others]
+        reading, writing = ([], []) if only_jobs or self._sleep is None else self._sleep.waits_for()
+        watched = [*self._ends, *reports, *others, *reading]
         mounts = [] if only_jobs else self._disk.exceptional()
-        ready, _, exceptional = select.select(watched, [], mounts, self._wait_s(only_jobs=only_jobs))
+        ready, writable, exceptional = select.select(watched, writing, mounts, self._wait_s(only_jobs=only_jobs))
         self._now_s = time.monotonic()
         if exceptional:
             self._disk.mounts_changed(self._now_s)
@@ -210,6 +225,9 @@ class Archiver:
                     self._ended(place, running)
             elif not running.killed:
                 self._look_after(place, running)
+        if self._sleep is not None and not {*ready, *writable}.isdisjoint(reading) and self._sleep.hear():
+            self._flush_now(Reason.SUSPEND)
+            self._sleep.release()
         return not set(others).isdisjoint(ready)
 
     def _wait_s(self, *, only_jobs: bool) -> float:
@@ -283,6 +301,8 @@ class Archiver:
             self._begin(flush)
 
     def _look(self) -> None:
+        if self._sleep is not None:
+            self._sleep.connect()
         look_s = self._rings.look(self._now_s)
         self._disk.unsealed = self._rings.unsealed
         sealing = self._running.get(PLACES[seal])
@@ -350,6 +370,13 @@ class Archiver:
         else:
             self._flushed(problem, {}, 0.0)
 
+    def _flush_now(self, reason: Reason) -> bool:
+        """Seal and flush, and wait for the end of both; whether they succeeded."""
+        is_sealed = self._complete(seal)
+        self._wait_for(flush)
+        self._reason = reason
+        return self._complete(flush) and is_sealed
+
     def _complete(self, job: Job) -> bool:
         """Do a job now, after what runs in its place, and wait for its end; whether it succeeded."""
         self._wait_for(job)
@@ -379,10 +406,7 @@ class Archiver:
                     return {"error": f"{reason!r} is no reason; {', '.join(sorted(ORDERED))} are"}
                 if reason == Reason.REQUEST:
                     self._allowance.take("flush", uid, time.monotonic())
-                is_sealed = self._complete(seal)
-                self._wait_for(flush)
-                self._reason = Reason(str(reason))
-                return {"ok": self._complete(flush) and is_sealed} | self._problem()
+                return {"ok": self._flush_now(Reason(str(reason)))} | self._problem()
             case {"do": "event", "kind": event_kinds.MARK, "subject": str(subject), "text": str(text), "uid": int(uid)}:
                 return {"ok": self._ledger.mark(subject, text, uid)}
             case {"do": "event", "kind": str(kind), "subject": str(subject), "text": str(text)}:

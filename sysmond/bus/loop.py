@@ -13,7 +13,6 @@ from sysmond.base.model import Sensitivity
 from sysmond.bus.offer import offered
 from sysmond.bus.part import BusPart
 from sysmond.bus.probes import Probes
-from sysmond.bus.sleep import Sleep
 from sysmond.bus.status import LogControl, Status
 from sysmond.bus.steering import Steering
 from sysmond.bus.wire.interface import Interface, ours
@@ -35,7 +34,6 @@ class Loop:
         self._part = part = BusPart(settings, plan, lambda line: None if log.is_silent else say(line))
         steering = Steering(part)
         probes = Probes(part, steering)
-        self._sleep = Sleep(part)
         status = Status(part, probes)
         manager = (steering, status, *offered(part, probes))
         part.service.export(OBJECT_PATH, *manager, Objects(part.service), log)
@@ -52,7 +50,6 @@ class Loop:
             order_socket = _OrderSocket(orders, self._obey)
             order_socket.begin()
             await self._part.service.run(ended)
-            self._sleep.end()
             order_socket.end()
         for descriptor in ends:
             loop.remove_reader(descriptor)

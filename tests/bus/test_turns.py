@@ -5,7 +5,6 @@ import json
 import os
 import pwd
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,12 +17,10 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from sysmond.bus.latest import PATTERNS_MAX
-from sysmond.bus.sleep import LOCK
 from sysmond.bus.wire.turns import LINES_MAX, Turns
-from tests.bus.test_sleep import a_logind, flushes
 from tests.support import onbus
 from tests.support.clients import ANYBODY, Client, RefusedError, a_client
-from tests.support.onbus import JEEPNEY, Bus, Recorder, a_bus, a_recorder, answer
+from tests.support.onbus import JEEPNEY, Bus, Recorder, a_bus, a_recorder
 from tests.support.waiting import HANG_S, wait_until
 
 
@@ -363,57 +360,6 @@ def test_more_than_may_wait_is_refused_in_its_line_and_nobody_else_is(recorder: 
         os.kill(recorder.pid(), signal.SIGCONT)
         assert client.answer_serial(asked)
         assert len(flood.serials()) == 3000  # Each was answered, or refused.
-
-
-@pytest_root
-@pytest.mark.skipif(shutil.which(LOCK[0]) is None, reason="no systemd-inhibit here")
-@onbus.pytestmark
-def test_a_suspend_in_a_flood_does_not_wait_for_it() -> None:
-    count = 400
-    with (
-        a_bus(owner=ANYBODY) as bus,
-        a_logind(bus) as logind,
-        a_recorder(bus, is_small=True) as recorder,
-        ExitStack() as stack,
-    ):
-        logind.hears("locked")
-        answer(bus, "Mark", "sa{sv}", "here", "0")
-        floods = [stack.enter_context(a_flood(bus, who, 4, "ListMetrics", count)) for who in STRANGERS]
-        before, _ = served(recorder)
-        asked = asking(recorder, "archiver")
-        os.kill(recorder.pid(), signal.SIGSTOP)
-        for flood in floods:
-            flood.send()
-        os.kill(recorder.pid("archiver"), signal.SIGSTOP)  # So that it stays seen that it was asked.
-        logind.suspend()
-        os.kill(recorder.pid(), signal.SIGCONT)
-        wait_until(lambda: asking(recorder, "archiver") > asked)
-        done, _ = served(recorder)
-        os.kill(recorder.pid("archiver"), signal.SIGCONT)
-        logind.hears("asleep")
-        assert flushes(recorder).count("suspend") == 1
-        assert done - before < count * len(STRANGERS) / 2
-
-
-def test_a_flush_before_a_suspend_is_tried_again_until_there_is_an_archiver() -> None:
-    with a_bus() as bus, a_logind(bus) as logind, a_recorder(bus) as recorder:
-        logind.hears("locked")
-        answer(bus, "Mark", "sa{sv}", "here", "0")
-        os.kill(recorder.pid("archiver"), signal.SIGKILL)
-        logind.suspend()
-        logind.hears("asleep")
-        assert flushes(recorder).count("suspend") == 1
-
-
-def test_a_logind_that_starts_anew_is_followed() -> None:
-    with a_bus() as bus, a_recorder(bus) as recorder:
-        for number in (1, 2):
-            with a_logind(bus) as logind:
-                logind.hears("locked")
-                answer(bus, "Mark", "sa{sv}", "here", "0")
-                logind.suspend()
-                logind.hears("asleep")
-                assert flushes(recorder).count("suspend") == number
 
 
 @onbus.pytestmark
