@@ -25,7 +25,7 @@ from sysmond.base.model import Lane
 from sysmond.errors import EXIT_AGAIN, BusyError, CorruptError, Error
 from sysmond.machine import control, listing, note
 from sysmond.machine.lock import only_one
-from sysmond.machine.notify import READY, notify
+from sysmond.machine.notify import READY, STOPPING, notify
 from sysmond.plan import plan as plans
 from sysmond.plan.plan import Plan
 from sysmond.plan.settings import Settings, plan_file
@@ -169,7 +169,7 @@ class Archiver:
                 running.kill()  # The next daemon merges.
             elif running.idle and not running.killed:
                 self._hurry(running)
-        notify("STOPPING=1")
+        notify(STOPPING)
         if self._lifeline is None:
             self._wait_for_lanes()
         is_orphaned = control.is_orphaned(stop, self._lifeline)

@@ -80,6 +80,10 @@ class Holds(Interface):
         self._timer: asyncio.TimerHandle | None = None
         self._telling: set[asyncio.Task[None]] = set()
 
+    def are_there(self) -> bool:
+        """Whether there is any."""
+        return bool(self._there)
+
     @prop("a(sastssux)", changes=Changes.EMITTED)
     def holds(self) -> list[HoldRow]:
         """All holds: kind, public tables, period in ns, who, why, uid, and until when in UTC nanoseconds."""

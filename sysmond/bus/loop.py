@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop of the bus part: its control socket, and what it offers on the bus.
 
-It owns nothing but its connection. Whatever becomes of the bus, it goes on and tries again; it ends when asked to.
+It owns nothing but its connection. Whatever becomes of the bus, it goes on and tries again; it ends when asked to, or,
+where the bus has it started when somebody calls, when nobody has needed it for a while.
 """
 
 import asyncio
@@ -21,8 +22,13 @@ from sysmond.bus.wire.standard import Objects
 from sysmond.errors import Error
 from sysmond.machine import control
 from sysmond.machine.control import Listener, Order
+from sysmond.machine.notify import STOPPING, notify
 from sysmond.plan.plan import Plan, read
 from sysmond.plan.settings import Settings, plan_file
+
+# For so long nobody needs it before it ends; and so often that is asked.
+IDLE_S = 60.0
+IDLE_LOOK_S = 10.0
 
 
 class Loop:
@@ -49,11 +55,28 @@ class Loop:
         with control.listen(f"{self._part.settings.folders.runtime}/bus") as orders:
             order_socket = _OrderSocket(orders, self._obey)
             order_socket.begin()
+            watching = asyncio.create_task(self._end_when_idle(ended)) if self._part.settings.on_demand else None
             await self._part.service.run(ended)
             order_socket.end()
+            if watching is not None:
+                watching.cancel()
         for descriptor in ends:
             loop.remove_reader(descriptor)
         return 0
+
+    async def _end_when_idle(self, ended: asyncio.Event) -> None:
+        """Say that it is time to end when nobody has needed this part for a while."""
+        loop = asyncio.get_running_loop()
+        needed_s = loop.time()
+        while True:
+            await asyncio.sleep(IDLE_LOOK_S)
+            if any(is_needed() for is_needed in self._part.needed_by):
+                needed_s = loop.time()
+            elif loop.time() - needed_s >= IDLE_S:
+                notify(STOPPING)  # Who calls from now on is served by the next one.
+                await self._part.service.give_up()
+                ended.set()
+                return
 
     def _obey(self, order: Order) -> Order:
         """Carry out an order from the control socket."""

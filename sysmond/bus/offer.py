@@ -35,6 +35,7 @@ def offered(part: BusPart, probes: Probes) -> list[Interface]:
     events = Events(emit, is_restricted)
     holds = Holds(part.settings.folders, lambda: part.plan, changed)
     part.when_recorded += [events.receive, holds.receive]
+    part.needed_by.append(holds.are_there)
     return [
         Values(latest),
         History(Readers(part.settings.folders), latest),

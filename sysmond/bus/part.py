@@ -30,3 +30,5 @@ class BusPart:
         """Called with boot time in ns, kind, subject and text of an event, and whether it is restricted."""
         self.when_forgiven: list[Callable[[], None]] = []
         """Called when the lanes were told to forget what they hold against a table."""
+        self.needed_by: list[Callable[[], bool]] = [lambda: not self.service.is_idle]
+        """Each says whether something is there that ends with this part."""

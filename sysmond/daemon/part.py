@@ -150,7 +150,9 @@ def main(arguments: list[str] | None = None) -> int:
         wrong = UsageError(f"{' '.join(words)!r} is no part; expected one of {', '.join(known)}")
         say("sysmond")(str(wrong))
         return wrong.exit_code
-    return begin(words[0], Settings(Folders(SYSTEM_STATE, SYSTEM_RUNTIME), bus="system"))
+    # The bus has its unit started (D-Bus Specification, Message Bus Starting Services).
+    settings = Settings(Folders(SYSTEM_STATE, SYSTEM_RUNTIME), bus="system", on_demand=words[0] == "bus")
+    return begin(words[0], settings)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ class Settings(NamedTuple):
     ``state_locked``: whether the parent, or this process, holds the state folder. ``again``: this part is
     started anew, the daemon is not; ``stuck``: because the one before did not tick any more. ``bus``: ``none``,
     ``system``, ``session`` or an address. ``words``: of the command line, as they were.
+    ``on_demand``: whether this part is started again by whoever asks something of it, so that it need not stay.
     """
 
     folders: Folders
@@ -46,6 +47,7 @@ class Settings(NamedTuple):
     bus: str = NO_BUS
     stuck: bool = False
     words: tuple[str, ...] = ()
+    on_demand: bool = False
 
 
 def isolation() -> list[str]:

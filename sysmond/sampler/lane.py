@@ -19,7 +19,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Absence, Lane, Sensitivity
 from sysmond.errors import EXIT_AGAIN, Error
 from sysmond.machine import control, realtime
-from sysmond.machine.notify import READY, notify, watchdog_s
+from sysmond.machine.notify import READY, STOPPING, notify, watchdog_s
 from sysmond.plan import plan as plans
 from sysmond.plan.plan import Plan, PlannedProbe
 from sysmond.plan.settings import Settings, plan_file
@@ -116,7 +116,7 @@ class Sampler:
                     notify(READY)
                     if self._lane is Lane.REALTIME:
                         realtime.freeze()
-        notify("STOPPING=1")
+        notify(STOPPING)
         are_gone = self._rings.are_gone()
         # Whose parent was killed was not told to end: what follows is nobody's good order.
         is_orphaned = not self._is_signalled and control.is_orphaned(stop, self._settings.lifeline)

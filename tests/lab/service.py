@@ -42,6 +42,7 @@ PROGRAMS = {"sysmond": "sysmond", "sysmonctl": "sysmonctl", "sysmon-extract": "s
 RESIDENTS = ("sampler", "background", "archiver", "bus")
 BOOT_S = 60.0
 COMES_S = 30.0
+IDLE_S = 100.0
 
 
 def build() -> None:
@@ -150,7 +151,8 @@ def wait_for(what: str, met: Callable[[], bool], limit_s: float = COMES_S) -> No
 
 
 def all_run(made: Container) -> None:
-    """Wait until all residents run and a row is recorded."""
+    """Wait until all residents run and a row is recorded; the bus part does, once it is asked for something."""
+    made.run("sysmonctl", "status")
     for part in RESIDENTS:
         unit = f"sysmond-{part}.service"
         wait_for(f"{unit} runs", partial(_is_active, made, unit))
@@ -235,6 +237,21 @@ def _has_another(made: Container, part: str, before: int) -> bool:
     return made.pid(part) not in {0, before}
 
 
+def the_bus_part_is_there_while_it_is_needed(made: Container) -> None:
+    """It ends a minute after its last caller, in order, and comes back with the next."""
+    unit = "sysmond-bus.service"
+    assert _is_active(made, unit)
+    wait_for("the bus part ends", lambda: not _is_active(made, unit), IDLE_S)
+    assert made.run("systemctl", "show", "--value", "--property=Result", unit).strip() == "success"
+    assert "state    running" in made.run("sysmonctl", "status")
+    assert _is_active(made, unit)
+
+
+def a_suspend_waits_for_the_archiver(made: Container) -> None:
+    """It has logind's lock, whether or not the bus part runs."""
+    wait_for("the lock", lambda: "sysmond-archiver" in made.run("systemd-inhibit", "--list", "--no-legend"))
+
+
 def the_plan_is_used_again(made: Container) -> None:
     """Nothing that it was made of has changed since the last time."""
     made.run("systemctl", "restart", "sysmond-plan.service")
@@ -300,6 +317,8 @@ CHECKS = (
     both_classes_reach_the_disk,
     orders_reach_all_parts,
     each_part_comes_back,
+    a_suspend_waits_for_the_archiver,
+    the_bus_part_is_there_while_it_is_needed,
     the_plan_is_used_again,
     a_wrong_owner_is_one_line,
     an_interpreter_that_the_user_may_not_enter_is_one_line,

@@ -26,6 +26,9 @@ from sysmond.errors import nearest
 
 RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 30.0
+# Those who called just before it ends may stay for five seconds.
+LAST_CALLS_LOOK_S = 0.05
+LAST_CALLS_LOOKS = 100
 # What is under way, in all and for one user, however many connections it has; more is refused. Where half of it is
 # taken, a user has less: several of them cannot shut out the others.
 CALLS_MAX = 256
@@ -66,8 +69,6 @@ class Service:
         """``address``: ``system``, ``session`` or that of a bus. ``user``: whether it serves its own user alone."""
         self.callers: Callers | None = None
         self.backlog: Backlog | None = None
-        self.when_connected: list[Callable[[Connection], Coroutine[Any, Any, None]]] = []
-        """Begun when the name is ours, each time anew."""
         self._address = address
         self._say = say
         self._user = user
@@ -213,6 +214,21 @@ class Service:
                 await asyncio.wait_for(ended.wait(), pause_s)
             pause_s = min(RETRY_MAX_S, pause_s * 2)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody who has called is on the bus any more, and nothing is under way."""
+        return not (self.callers or self._tasks or self._unknown)
+
+    async def give_up(self) -> None:
+        """Let go of the name, so that whoever calls next has this part started, and serve those who called before."""
+        with suppress(UnavailableError):
+            if self._connection is not None:
+                await self._connection.ask(BUS, "ReleaseName", "s", [BUS_NAME])
+        for _ in range(LAST_CALLS_LOOKS):
+            if self.is_idle:
+                return
+            await asyncio.sleep(LAST_CALLS_LOOK_S)
+
     async def _offer(self, connection: Connection, ended: asyncio.Event) -> bool:
         """Take the name and serve until the connection or the part ends; whether the name was ours."""
         self._connection, self.callers = connection, Callers(connection)
@@ -224,8 +240,6 @@ class Service:
             (answer,) = await connection.ask(BUS, "RequestName", "su", [BUS_NAME, _NOT_QUEUED])
             is_ours = answer in _OWNER
             if is_ours:
-                for begin in self.when_connected:
-                    self.start(begin(connection))
                 self._once("there", f"{BUS_NAME} is there" if self._said else "")
                 ending = asyncio.create_task(ended.wait())
                 await asyncio.wait({lost, ending}, return_when=asyncio.FIRST_COMPLETED)
