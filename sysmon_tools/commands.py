@@ -67,7 +67,7 @@ async def _list_probes(client: Client) -> CommandOutput:
     )  # fmt: skip
 
 
-async def _probes(client: Client) -> list[dict[str, Any]]:
+async def probes_of(client: Client) -> list[dict[str, Any]]:
     """Every probe's properties, in order of their names."""
     objects = await client.objects()
     return sorted(
@@ -77,7 +77,7 @@ async def _probes(client: Client) -> list[dict[str, Any]]:
 
 
 async def _list_tables(client: Client) -> CommandOutput:
-    probes = await _probes(client)
+    probes = await probes_of(client)
     tables = [
         {
             "name": probe["Name"],
@@ -202,7 +202,7 @@ async def _changed(client: Client, name: str) -> CommandOutput:
 
 async def show(client: Client, options: argparse.Namespace) -> CommandOutput:
     """All about a probe."""
-    probes = await _probes(client)
+    probes = await probes_of(client)
     known = [str(probe["Name"]) for probe in probes]
     if options.name not in known:
         raise UsageError(f"probe {options.name!r}: there is none{nearest(options.name, known)}")
@@ -396,7 +396,7 @@ async def doctor(client: Client, options: argparse.Namespace) -> CommandOutput:
 
     status_ = await client.call("GetStatus", "a{sv}", NO_OPTIONS)
     polkit = None if options.user else await client.has("org.freedesktop.PolicyKit1")
-    privileges = {str(probe["Name"]): str(probe.get("Privilege", "")) for probe in await _probes(client)}
+    privileges = {str(probe["Name"]): str(probe.get("Privilege", "")) for probe in await probes_of(client)}
     findings = examine((await _list_probes(client)).document, status_, privileges, polkit=polkit)
     return CommandOutput(findings, lambda: _findings(findings))
 

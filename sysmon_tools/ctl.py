@@ -7,11 +7,15 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sysmond import __version__
 from sysmond.base.terminal import put, say
 from sysmond.errors import Error
 from sysmond.machine.commandline import Parser, add_remembering
+
+if TYPE_CHECKING:
+    from sysmon_tools.show import CommandOutput
 
 PROGRAM = "sysmonctl"
 LISTS = ("probes", "tables", "metrics", "clients", "boots", "pins")
@@ -75,6 +79,8 @@ def parser() -> Parser:
     events.add_argument("--follow", action="store_true", help="go on until interrupted, or sysmond is gone")
     command("overhead", "say what sysmond itself costs, by part and by probe")
     command("doctor", "say of each source whether it is there, and what would help where it is not")
+    report = command("report-bug", "gather what helps to find a bug, without private data; say what it is")
+    report.add_argument("--output-file", "-o", metavar="FILE", help="write it there, as a .tar.gz")
     watch = command("watch", "show the newest values, every second")
     watch.add_argument("paths", metavar="METRIC", nargs="+", help="table[/metric][@instance], with * and ?")
     watch.add_argument("--count", metavar="N", type=_count, help="end after N times")
@@ -100,18 +106,26 @@ def _count(text: str) -> int:
 
 
 async def _run(options: argparse.Namespace) -> int:
+    output = await _answer(options)
+    if output is None:
+        return 0
+    if options.json:
+        put(json.dumps(output.document))
+    else:
+        output.show()
+    return output.code
+
+
+async def _answer(options: argparse.Namespace) -> "CommandOutput | None":
     from sysmon_tools.client import connect  # noqa: PLC0415  what speaks to the bus, and rich: not for a wrong option
     from sysmon_tools.commands import COMMANDS  # noqa: PLC0415  as above
 
+    if options.command == "report-bug":  # That the recorder does not answer may be the bug.
+        from sysmon_tools.bug_report import report_bug  # noqa: PLC0415  seldom asked for
+
+        return await report_bug(options)
     async with connect(options.bus, user=options.user) as client:
-        output = await COMMANDS[options.command](client, options)
-        if output is not None:
-            if options.json:
-                put(json.dumps(output.document))
-            else:
-                output.show()
-            return output.code
-    return 0
+        return await COMMANDS[options.command](client, options)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

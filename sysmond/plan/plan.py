@@ -323,10 +323,11 @@ def first_valid(paths: Iterable[str]) -> tuple[Plan, list[str]]:
     return builtin(), reasons
 
 
-def builtin() -> Plan:
-    """Plan the public probes that come with sysmond, as they declare themselves; no plugin is searched for.
+def builtin(sensitivity: Sensitivity = Sensitivity.PUBLIC) -> Plan:
+    """Plan the public probes that come with sysmond, or the restricted ones, as they declare themselves.
 
-    What this interpreter has of them is looked for in their package: nobody needs to keep a list.
+    No plugin is searched for. What this interpreter has of them is looked for in their package: nobody needs to keep
+    a list.
     """
     probes: list[PlannedProbe] = []
     refused: list[Refusal] = []
@@ -337,7 +338,7 @@ def builtin() -> Plan:
             refused.append(Refusal(name, f"{type(failure).__name__}: {failure}"))
             continue
         declared = [as_declared(name, probe) for probe in offered]
-        probes += [planned for planned in declared if planned.sensitivity is Sensitivity.PUBLIC]
+        probes += [planned for planned in declared if planned.sensitivity is sensitivity]
     return Plan(tuple(probes), tuple(refused))
 
 
