@@ -38,6 +38,7 @@ COMMANDS = {
     "budget": ("upkeep", "budget"),
     "fsck": ("upkeep", "fsck"),
     "selftest": ("upkeep", "selftest"),
+    "service": ("service", "service"),
 }
 # Those that change files of a recorder; those of the machine's as the user who owns them: what root makes is root's.
 CHANGING = ("pin", "unpin", "fsck")

@@ -68,6 +68,10 @@ def _add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
     selftest = command("selftest", "kill a daemon of its own, damage copies of its files, and count what is lost")
     selftest.add_argument("--kill", metavar="N", type=_kills, default=10, help="so many kills (default: %(default)s)")
     selftest.add_argument("--json", action="store_true", help="as one JSON object")
+    service = command(
+        "service", "install the machine's service for this interpreter, or remove it; for who has no package"
+    )
+    service.add_argument("do", metavar="DO", choices=("install", "uninstall"), help="install or uninstall")
 
 
 def _ticks(text: str) -> int:
