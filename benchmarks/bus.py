@@ -135,21 +135,15 @@ def kilobytes(pid: int, field: str) -> int:
         return next(int(line.split()[1]) for line in file if line.startswith(f"{field}:"))
 
 
-def wakeups(pid: int) -> int:
-    """Voluntary context switches (/proc/PID/status)."""
-    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches:"))
-
-
 def at_rest(daemon: Daemon, seconds: int) -> Figures:
     """What the bus part costs while nobody calls."""
     pid = bus_pid(daemon)
-    before_ns, woken = measure.cpu_ns(pid), wakeups(pid)
+    before_ns, woken = measure.cpu_ns(pid), measure.wakeups(pid)
     time.sleep(seconds)
     pids = [pid, *daemon.pids().values()]
     return {
         "idle_ms_per_s": round((measure.cpu_ns(pid) - before_ns) / 1e6 / seconds, 4),
-        "idle_wakeups": wakeups(pid) - woken,
+        "idle_wakeups": measure.wakeups(pid) - woken,
         "rss_mb": round(kilobytes(pid, "Rss") * 1024 / 1e6, 2),
         "pss_mb": round(sum(kilobytes(part, "Pss") for part in pids) * 1024 / 1e6, 2),
         "pss_bus_mb": round(kilobytes(pid, "Pss") * 1024 / 1e6, 2),

@@ -49,6 +49,15 @@ def children_cpu_ns(pid: int) -> int:
     return (int(fields[13]) + int(fields[14])) * SECOND_NS // USER_HZ
 
 
+def wakeups(pid: int) -> int:
+    """How often the threads of a process that are there now were woken: they went to wait as often (/proc/PID/task)."""
+    count = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/status", encoding="utf-8", errors="replace") as file:
+            count += next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches"))
+    return count
+
+
 def median(values: Sequence[float]) -> float:
     """The middle one."""
     return statistics.median(values)

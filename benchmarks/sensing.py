@@ -121,15 +121,6 @@ def configured(*, senses: bool) -> str:
     return json.dumps(config)
 
 
-def wakeups(pid: int) -> int:
-    """How often the threads of a process that are there now were woken: they went to wait as often (/proc/PID/task)."""
-    count = 0
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{thread}/status", encoding="utf-8", errors="replace") as file:
-            count += next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches"))
-    return count
-
-
 def lanes(daemon: Daemon, seconds: int, begun: Figures) -> Figures:
     """What the lanes of a daemon have cost since ``begun``, a second."""
     return {name: (value - begun[name]) / seconds for name, value in counted(daemon).items()}
@@ -139,7 +130,7 @@ def counted(daemon: Daemon) -> Figures:
     """Processor time of both lanes, and how often the threads of that in the background were woken."""
     pids = daemon.pids()
     cpu_ms = {part: measure.cpu_ns(pids[part]) / 1e6 for part in ("sampler", "background")}
-    return {**cpu_ms, "wakeups": wakeups(pids["background"])}
+    return {**cpu_ms, "wakeups": measure.wakeups(pids["background"])}
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import loads, passes, sensing, storm, tasks, trees
+from benchmarks import loads, passes, sensing, service, storm, tasks, trees
 from benchmarks import run as benchmarks_run
 from sysmond.cgroups.tree import hierarchies
 from sysmond.probe import Host
@@ -91,6 +91,19 @@ def test_a_benchmark_prints_one_object_with_its_keys(repository: Path, program: 
     if program in {"bus", "floods"} and shutil.which("dbus-daemon") is None:
         pytest.skip("no dbus-daemon here")
     assert PROMISED[program] <= run(repository, program, *TINY[program]).keys()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(os.geteuid() != 0, reason="the service is root's")
+@pytest.mark.skipif(shutil.which("dbus-daemon") is None, reason="no dbus-daemon here")
+def test_what_the_service_costs_is_said_beside_what_it_cost(repository: Path) -> None:
+    found = run(repository, "service", "--seconds", "2")["none"]
+    assert found["ms_per_s"] > 0
+    assert found["ms_per_s"] == pytest.approx(sum(found["ms_by_part"].values()), abs=0.01)
+    assert found["job_cpu_ms"] > 0
+    assert found["bpf_by_program"].keys() >= {"ended", "started", "made"} or not found["kernel_mb"]
+    lines = dict(service.rows({"none": found}))
+    assert lines["all parts and what they start, CPU a second"].count("ms") == 2
 
 
 @pytest.mark.skipif(bool(trial.cannot_mount("mkfs.ext4", "losetup")), reason="mounts a file system of its own")
