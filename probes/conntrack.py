@@ -13,6 +13,7 @@ SYSCTL = "/proc/sys/net/netfilter"
 STAT = "/proc/net/stat/nf_conntrack"
 INTERVAL_S = 5.0
 _HEX = 16
+_WRAPS_AT = 2**32
 
 
 def _times(name: str, field: str, doc: str) -> Metric:
@@ -22,7 +23,7 @@ def _times(name: str, field: str, doc: str) -> Metric:
 CONNTRACK = Table(
     "conntrack",
     doc="Connections that the packet filter tracks, for NAT and stateful rules. When the table is full, new ones are"
-    " dropped. Of each CPU the kernel counts in 32 bits: a wrap is a counter reset.",
+    " dropped. The kernel counts in 32 bits: when the sum of all CPUs has wrapped, that is a counter reset.",
     metrics=(
         gauge("connections", "1", "Connections tracked now.", origin=f"{SYSCTL}/nf_conntrack_count"),
         gauge("connections_max", "1", "How many there may be.", origin=f"{SYSCTL}/nf_conntrack_max"),
@@ -39,14 +40,16 @@ _FIELDS = Fields(metric.origin.split()[1].encode() for metric in CONNTRACK.metri
 
 
 def parse(content: bytes) -> list[int]:
-    """Sum up the lines of all CPUs, below their heading.
+    """Sum up the lines of all CPUs, below their heading, modulo 2^32: so the number of one CPU may wrap unnoticed.
+
+    There are as many lines as the machine may ever have CPUs, so that none is missing when one goes offline.
 
     :raises ValueError: where they are not hexadecimal numbers, one a word of the heading.
     """
     heading, *lines = [line.split() for line in content.splitlines()] or [[]]
     if not lines or any(len(line) != len(heading) for line in lines):
         raise ValueError(f"{STAT}: {content[:80]!r}; expected a heading and a line for each CPU")
-    sums = [sum(int(word, _HEX) for word in words) for words in zip(*lines, strict=True)]
+    sums = [sum(int(word, _HEX) for word in words) % _WRAPS_AT for words in zip(*lines, strict=True)]
     return _FIELDS.pick(heading, [str(number).encode() for number in sums])
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from sysmond.probe import Host, Lane, Probe, Row, Table, counter, hookimpl
+from sysmond.sources.wraps import Wraps
 
 PATH = "/proc/interrupts"
 # Sources with rows of their own. Who has one keeps it, so that no series ends because another became busier.
@@ -60,26 +61,28 @@ class Sources:
     def __init__(self) -> None:
         """Know none yet."""
         self._apart: set[str] = set()
-        self._before: dict[bytes, tuple[str, int]] = {}
+        self._wraps = Wraps()
+        self._before: dict[bytes, int] = {}
         self._others = 0
 
     def read(self, host: Host) -> Iterator[Row]:
         """Give a row for each source that ever interrupted and has one of its own, and one for all others."""
-        counted = dict(parse(host.read_anew(PATH)))
+        named = dict(parse(content := host.read_anew(PATH)))
+        counts = self._wraps.count_on(
+            content.partition(b"\n")[0], {label: count for label, (_, count) in named.items()}
+        )
         sums: dict[str, int] = {}
-        for name, count in counted.values():
-            sums[name] = sums.get(name, 0) + count
-        is_first = not self._before
+        for label, (name, _) in named.items():
+            sums[name] = sums.get(name, 0) + counts[label]
         self._apart &= sums.keys()
         before, rest = self._apart.copy(), sums.keys() - self._apart - {OTHER}
-        busiest = sorted((name for name in rest if sums[name]), key=lambda name: (-sums[name], name))
-        self._apart.update(busiest[: APART_MAX - len(before)])
+        self._apart.update(sorted(filter(sums.get, rest), key=lambda s: (-sums[s], s))[: APART_MAX - len(before)])
         # Others are summed by what each line grew, so that the sum never falls when sources come, go, or are set apart.
-        for label, (name, count) in counted.items():
-            if name not in (self._apart if is_first else before):
-                _, count_before = self._before.get(label, ("", 0))
+        for label, count in counts.items():
+            if named[label][0] not in (before if self._before else self._apart):
+                count_before = self._before.get(label, 0)
                 self._others += count - count_before if count >= count_before else count
-        self._before = counted
+        self._before = counts
         yield from ((name, (count,)) for name, count in sums.items() if name in self._apart)
         yield OTHER, (self._others,)
 

@@ -57,9 +57,7 @@ TEMPERATURE = Table(
     ),
     answers=Answers(
         derived=(
-            Derived(
-                "headroom", "°C", "min(max, crit, emergency) - value", "How far it is from the lowest limit it has."
-            ),
+            Derived("headroom", "°C", "min(crit, emergency) - value", "How far it is from where there may be damage."),
         )
     ),
 )

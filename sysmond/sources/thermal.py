@@ -18,8 +18,10 @@ ACPI = "/sys/firmware/acpi"
 ZONE, COOLING = "thermal_zone", "cooling_device"
 DEVICES_MAX = 512
 TRIPS_MAX = 16
-# What a driver says that has no temperature (THERMAL_TEMP_INVALID), and firmware of a trip point that is not set.
+# What a driver says that has no temperature (THERMAL_TEMP_INVALID).
 ABSOLUTE_ZERO = -273_150
+# No trip point that anybody has set is so cold; the kernel does not believe firmware either (drivers/acpi/thermal.c).
+FREEZING = 0
 
 
 def devices(host: Host, prefix: str) -> dict[str, str]:
@@ -126,6 +128,6 @@ def _limits(host: Host, folder: str) -> tuple[int, int]:
             value = int(host.read_anew(f"{folder}/trip_point_{trip}_temp"))
         except (OSError, ValueError):
             continue
-        if ABSOLUTE_ZERO < value < -ABSENT:
+        if FREEZING < value < -ABSENT:
             at[kind] = min(value, at.get(kind, value))
     return at.get(b"passive", ABSENT), at.get(b"critical", ABSENT)

@@ -25,6 +25,19 @@ def test_counters_are_those_of_all_cpus(server: Path) -> None:
     assert row(server) == [81234, 262144, 0x15, 0x20, 0x2C, 0x10F, 5, 2, 0]
 
 
+def test_a_cpu_whose_counter_wraps_is_no_reset_of_the_sum() -> None:
+    """Each CPU counts in 32 bits; the sum is what was counted, and wraps when that does."""
+
+    def drops(*counts: int) -> int:
+        lines = "".join(f"{count:08x} {count:08x}\n" for count in counts)
+        return conntrack.parse(f"entries drop\n{lines}".encode())[0]
+
+    counts = [0xFFFF_FFF0, 0x10], [0xFFFF_FFFF, 0x15], [0x0000_0004, 0x16]
+    assert [drops(*each) for each in counts] == [0x0, 0x14, 0x1A]
+    grown = [drops(0xFFFF_FFF0 + more & 0xFFFF_FFFF, 0x8000_0000) for more in (0, 8, 16, 24)]
+    assert [later - grown[0] for later in grown] == [0, 8, 16, 24]
+
+
 def test_what_an_old_kernel_calls_otherwise_is_absent(server: Path) -> None:
     stat = server / "proc/net/stat/nf_conntrack"
     stat.write_text(stat.read_text().replace("clashres", "searched"))

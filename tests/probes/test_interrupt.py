@@ -91,6 +91,21 @@ def test_a_count_that_begins_anew_never_lowers_the_others(tmp_path: Path) -> Non
     assert machine.tell("4: 3 0 IO-APIC 4-edge") == {"other": 1003}
 
 
+def test_a_cpu_whose_counter_wraps_is_no_reset_of_the_sum(tmp_path: Path) -> None:
+    """The kernel counts of each CPU in 32 bits; several may wrap at once, as timers do."""
+    machine = Machine(tmp_path)
+    counts = [(2**32 - 2, 2**32 - 5), (2**32 - 1, 3), (7, 4), (8, 2**32 - 1), (9, 1)]
+    told = [machine.tell(f"LOC: {one:10} {other:10} Local timer interrupts")["LOC"] for one, other in counts]
+    assert [later - told[0] for later in told] == [0, 9, 18, 2**32 + 14, 2**32 + 17]
+
+
+def test_a_cpu_that_goes_offline_takes_its_count_along(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.tell(f"LOC: {2**32 - 2:10} {2**32 - 5:10} Local timer interrupts")
+    (tmp_path / "proc/interrupts").write_text("           CPU0\nLOC: 20 Local timer interrupts\n")
+    assert machine.read()["LOC"] == 20
+
+
 def test_a_name_is_short_and_printable(tmp_path: Path) -> None:
     told = Machine(tmp_path).tell(f"4: 1 1 IO-APIC 4-edge \x1b[2J{'x' * 100}", "5: 1 1")
     assert told == {"[2J" + "x" * 61: 2, "other": 2}

@@ -50,6 +50,7 @@ def test_what_formulas_take_from_other_tables_is_there() -> None:
         ("filesystem/unavailable_percent", {"size": 10, "available": 2}, 80),
         ("network/utilization", {"received_bytes": 10, "sent_bytes": 25, "link.speed@@": 1000}, 20),
         ("vm/pages_reclaimed", {"pgsteal_kswapd": 30, "pgsteal_direct": 4}, 34),
+        ("temperature/headroom", {"value": 60, "max": 0, "crit": 100, "emergency": 110}, 40),
         ("md/synced_percent", {"synced": 1, "sync_size": 4}, 25),
         ("hugepages/used_percent", {"total": 4, "free": 1}, 75),
         ("nfs_mount/request_await", {"request_time": 0.5, "requests": 10}, 0.05),
