@@ -21,7 +21,7 @@ CPU_THROTTLE = Table(
     "cpu_throttle",
     per="cpu",
     doc="Slowing down because of heat, of each CPU that is online, and of each package (package0), as its first CPU"
-    " counts. CPUs of one core count the same.",
+    " counts. CPUs of one core count the same. Only Intel's tell it; others have no row.",
     metrics=(
         counter("throttled", "1", "How often it was slowed down.", origin=_origin("throttle_count")),
         counter("throttled_time", "s", "How long it was slowed down.", 3, _origin("throttle_total_time_ms")),

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from sysmond_probes import cpu_frequency, cpu_idle, cpu_throttle
 
+from sysmond.base.derived_columns import of_table
 from sysmond.base.model import check_table
+from sysmond.plan.plan import as_declared
 from sysmond.probe import ABSENT, Host, Row
 from tests.support import sysfs
 
@@ -83,6 +85,16 @@ def test_heat_is_counted_by_cpu_and_once_a_package(laptop: Path) -> None:
     assert told["cpu0"] == told["cpu1"] == [14, 5210, 820]
     assert told["cpu11"] == [0, 0, 0]
     assert told["package0"] == [20, 7000, 1200]
+
+
+def test_cpus_that_do_not_tell_of_heat_have_no_row_rather_than_zero(laptop: Path) -> None:
+    """Those of AMD and ARM, and virtual ones: the doctor says what is missing."""
+    for folder in (laptop / SYSFS).glob("cpu*/thermal_throttle"):
+        shutil.rmtree(folder)
+    (probe,) = cpu_throttle.sysmond_probes()
+    assert throttled(laptop) == {}
+    assert not as_declared("", probe).is_possible(str(laptop))
+    assert of_table(probe.table)["throttled_percent"]
 
 
 def test_a_cpu_that_goes_offline_has_no_row(laptop: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from docs import generate
 from sysmon_tools import ctl, show
 from sysmon_tools.doctor import examine
 from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH
@@ -285,26 +286,58 @@ def test_the_doctor_knows_of_every_source(recorder: Recorder) -> None:
     assert re.search(r"^privilege +CAP_DAC_READ_SEARCH$", said(recorder, "show", "slab"), re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    ("machine", "there", "not_here"),
-    [
-        ("laptop", {"battery", "mains", "temperature", "fan", "cpu_throttle", "rapl", "motion"}, {"md", "numa"}),
-        ("server", {"md", "md_member", "numa", "nfs_mount", "temperature", "conntrack"}, {"backlight", "motion"}),
-        ("arm", {"temperature", "cooling", "cpu_frequency", "humidity"}, {"battery", "rapl", "cpu_throttle"}),
-    ],
-)  # fmt: skip
-def test_the_doctor_tells_machines_apart(machine: str, there: set[str], not_here: set[str], tmp_path: Path) -> None:
+# By machine, what the doctor finds there of all that not every machine has.
+SENSED = {
+    "laptop": "backlight battery cooling cpu_frequency cpu_idle cpu_throttle fan gpu gpu_process lid light mains motion"
+    " orientation power proximity rapl runtime_pm temperature usb_power voltage wakeup",
+    "server": "battery btrfs btrfs_device conntrack device_mapper edac energy ext4 fan hugepages ksm md md_member nfs"
+    " nfs_mount numa power rapl slab temperature voltage zram zswap",
+    "arm": "air_pressure cooling cpu_frequency cpu_idle current fan gpu gpu_process humidity light motion orientation"
+    " power proximity temperature voltage",
+    "virtual": "cpu_idle",
+}
+# Here, in a file, or of the kernel that runs: not of a described machine.
+NOT_DESCRIBED = {
+    "ethtool",
+    "exits",
+    "kernel_stack",
+    "link",
+    "qdisc",
+    "smart",
+    "smart_attribute",
+    "wifi",
+    "wifi_channel",
+}
+
+
+def of_hardware() -> set[str]:
+    """The tables that need something which not every machine has, and are on."""
+    probes = [probe for probe in generate.own_probes() if probe.needs and probe.enabled]
+    return {probe.table.name for probe in probes} - NOT_DESCRIBED
+
+
+@pytest.mark.parametrize("machine", SENSED)
+def test_the_doctor_tells_machines_apart(machine: str, tmp_path: Path) -> None:
     root = str(sysfs.build(tmp_path, machine))
+    there = set(SENSED[machine].split())
+    not_here = of_hardware() - there
     with a_bus() as bus, a_recorder(bus, root=root) as recorder:
-        wait_until(lambda: metrics(recorder, "temperature"), recorder.said)
-        findings = {finding["source"]: finding for finding in answer(recorder, "doctor")}
-        assert {name for name in there | not_here if findings[name]["state"] == "there"} == there
-        assert {name for name in there | not_here if findings[name]["state"] == "not here"} == not_here
+
+        def findings() -> dict[str, dict[str, str]]:
+            return {finding["source"]: finding for finding in answer(recorder, "doctor")}
+
+        wait_until(lambda: {findings()[name]["state"] for name in there} == {"there"}, recorder.said)
+        found = findings()
+        assert {name for name in of_hardware() if found[name]["state"] == "there"} == there
+        assert {name for name in of_hardware() if found[name]["state"] == "not here"} == not_here
         for name in not_here:
-            assert "this machine has no /" in findings[name]["reason"]
-        lines = said(recorder, "doctor").splitlines()
-        assert not_here <= set(lines[-1].rpartition(": ")[2].split(", "))
-        assert not [line for line in lines[:-1] if line.split(" ")[0] in not_here]
+            assert "this machine has no /" in found[name]["reason"]
+            assert found[name]["help"]
+        *lines, _, last = said(recorder, "doctor").splitlines()
+        assert not_here <= set(last.rpartition(": ")[2].split(", "))
+        told = {line.split()[0]: line.split()[1] for line in lines if line.strip()}
+        assert {name for name in of_hardware() if told.get(name) == "there"} == there
+        assert not not_here & told.keys()
 
 
 def test_the_doctor_tells_what_would_help(tmp_path: Path) -> None:
