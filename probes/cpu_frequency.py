@@ -59,13 +59,13 @@ FILES = [(metric.origin.rpartition("/")[2], metric.is_text) for metric in CPU_FR
 
 def read(host: Host) -> Iterator[Row]:
     """Give a row for each CPU; what CPUs share is read once."""
-    count = 0
+    known: set[str] = set()
     for policy in host.names(FOLDER):
         cpus = str(host.word(f"{FOLDER}/{policy}/affected_cpus")).split() if policy.startswith("policy") else []
         values = [_value(host, f"{FOLDER}/{policy}/{file}", is_text=is_text) for file, is_text in FILES if cpus]
-        for cpu in cpus[: CPUS_MAX - count]:
-            if cpu.isdecimal():
-                count += 1
+        for cpu in cpus[: CPUS_MAX - len(known)]:
+            if cpu.isdecimal() and cpu not in known:
+                known.add(cpu)
                 yield f"cpu{cpu}", values
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What no single probe is about: drivers that have nothing to tell, or fail, on every machine; counters of 32 bits."""
+"""What no single probe is about: drivers that fail, talk nonsense or vanish, on every machine; counters of 32 bits."""
 
 import os
 import pkgutil
 from errno import EBUSY, EIO, ENODATA, ENODEV
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from sysmond.answers.series import rates
 from sysmond.base.model import Absence, Cause
 from sysmond.plan import plan as plans
 from sysmond.probe import Host
-from sysmond.sampler.source import Reading, Source, with_options
+from sysmond.sampler.source import Pieces, Reading, Source, with_options
 from tests.support import sysfs
 from tests.support.refused import refused
 
@@ -101,3 +102,88 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The tree of each machine that has devices."""
     names = ("laptop", "server", "arm", "desktop")
     return {name: sysfs.build(tmp_path_factory.mktemp(name), name) for name in names}
+
+
+def read_all(root: Path) -> dict[str, Reading | Pieces | Absence]:
+    """What every table of a machine reads, by name."""
+    host, found = Host(str(root)), {}
+    try:
+        for plugin in PLUGINS:
+            name = f"{plans.BUILTIN_PACKAGE}.{plugin}"
+            for probe in plans.offered_probes(plans.import_plugin(name)):
+                planned = plans.as_declared(name, probe)
+                found[probe.table.name] = Source(planned, with_options(probe, planned), host, 1.0).read()
+    finally:
+        host.close()
+    return found
+
+
+def is_broken(reading: Reading | Pieces | Absence) -> bool:
+    """Whether a whole table is missing since its probe failed."""
+    return isinstance(reading, Absence) and reading.cause is Cause.PROBE_FAILED
+
+
+@pytest.fixture(params=["laptop", "server", "arm", "desktop"])
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The tree of a machine, to be spoilt."""
+    return sysfs.build(tmp_path, request.param)
+
+
+@pytest.mark.parametrize("content", [b"", b"N/A\n", b"-1\n", b"%d\n" % (2**64 - 1), b"\0\x1b[2J\xff\n", b"7 7\n"])
+def test_no_driver_that_talks_nonsense_costs_a_table(content: bytes, machine: Path) -> None:
+    """Numbers of drivers, and names and labels of devices. What 64 bits do not hold the ring drops."""
+    before = {table for table, reading in read_all(machine).items() if isinstance(reading, Reading) and reading.names}
+    devices = [file for file in machine.glob("sys/devices/**/*") if file.is_file() and not file.is_symlink()]
+    for file in devices:
+        if is_measured(str(file)) or file.name.endswith(("_label", "/label", "model_name")):
+            file.write_bytes(content)
+    found = read_all(machine)
+    assert {table for table, reading in found.items() if is_broken(reading)} == set()
+    assert before <= found.keys()
+    readings = [reading for reading in found.values() if isinstance(reading, Reading)]
+    words = [word for reading in readings for word in (*reading.names, *reading.values) if isinstance(word, str)]
+    assert [word for word in words if not word.isprintable()] == []
+
+
+class Vanishing:
+    """Reads files until so many of devices were read: then the folder of the last one is gone, with all in it."""
+
+    def __init__(self, number: int) -> None:
+        self.folder: Path | None = None
+        self._left = number
+        self._pread = os.pread
+
+    def __call__(self, descriptor: int, length: int, offset: int) -> bytes:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if self.folder is None and "/sys/devices/" in path:
+            self._left -= 1
+            if not self._left:
+                self.folder = Path(path).parent
+                self.folder.rename(f"{self.folder}.gone")
+        if self.folder and path.startswith(str(self.folder)):
+            raise OSError(ENODEV, os.strerror(ENODEV))
+        return self._pread(descriptor, length, offset)
+
+    def undo(self) -> None:
+        if self.folder:
+            Path(f"{self.folder}.gone").rename(self.folder)
+
+
+@pytest.mark.parametrize("number", [1, 3, 10])
+def test_a_directory_that_vanishes_in_mid_read_costs_no_table(number: int, machine: Path) -> None:
+    """Of each table, at its so-manieth file of a device."""
+    failed, vanished = set(), 0
+    for plugin in PLUGINS:
+        name = f"{plans.BUILTIN_PACKAGE}.{plugin}"
+        for probe in plans.offered_probes(plans.import_plugin(name)):
+            planned = plans.as_declared(name, probe)
+            source = Source(planned, with_options(probe, planned), Host(str(machine)), 1.0)
+            vanishing = Vanishing(number)
+            with patch.object(os, "pread", vanishing):
+                reading = source.read()
+            vanishing.undo()
+            source.host.close()
+            vanished += vanishing.folder is not None
+            failed |= {source.table} if is_broken(reading) else set()
+    assert failed == set()
+    assert vanished

@@ -69,6 +69,12 @@ def test_a_clock_without_cpus_online_has_no_row_and_the_hardware_is_never_asked(
     assert not any("cur_freq" in file for file, _ in cpu_frequency.FILES)
 
 
+def test_a_cpu_that_several_clocks_claim_has_one_row(laptop: Path) -> None:
+    for number in (1, 2):
+        (laptop / SYSFS / f"cpufreq/policy{number}/affected_cpus").write_text("0 0\n")
+    assert sorted(frequencies(laptop)) == sorted(f"cpu{number}" for number in range(12) if number not in {1, 2})
+
+
 def test_what_is_no_frequency_is_absent(laptop: Path) -> None:
     policy = laptop / SYSFS / "cpufreq/policy1"
     (policy / "scaling_max_freq").write_text("<unknown>\n")
