@@ -6,7 +6,7 @@ Sources: libbpf's ``libbpf.h`` and ``btf.h``, of version 1.0 and later. Standard
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
@@ -160,17 +160,22 @@ class Object:
             yield self._library.call(f"bpf_{kind}__name", pointer).decode(), pointer
 
     def load(
-        self, program: str, folder: str, lengths: dict[str, int], constants: dict[str, int], log_bytes: int = LOG_BYTES
+        self,
+        programs: Collection[str],
+        folder: str,
+        lengths: dict[str, int],
+        constants: dict[str, int],
+        log_bytes: int = LOG_BYTES,
     ) -> None:
-        """Load one program alone, with the maps of the object, which are pinned in ``folder``, or reused from there.
+        """Load some programs, with the maps of the object, which are pinned in ``folder``, or reused from there.
 
-        ``lengths``: entries of maps, by name; ``constants``: values of the program's constants, by name.
+        ``lengths``: entries of maps, by name; ``constants``: values of the programs' constants, by name.
 
-        :raises BpfRefusedError: where the kernel refuses it.
+        :raises BpfRefusedError: where the kernel refuses one of them, and so all; it says why where it is but one.
         """
         call = self._library.call
         for name, pointer in self.programs.items():
-            call("bpf_program__set_autoload", pointer, name == program)
+            call("bpf_program__set_autoload", pointer, name in programs)
         for name, pointer in self.maps.items():
             if name in lengths:
                 call("bpf_map__set_max_entries", pointer, lengths[name])
@@ -178,12 +183,13 @@ class Object:
                 call("bpf_map__set_pin_path", pointer, f"{folder}/{name}".encode())
             elif name.endswith(".rodata"):
                 self._set(pointer, constants)
-        log = ctypes.create_string_buffer(log_bytes)
-        call("bpf_program__set_log_buf", self.programs[program], log, log_bytes)
+        log = ctypes.create_string_buffer(log_bytes if len(programs) == 1 else 1)
+        if len(programs) == 1:
+            call("bpf_program__set_log_buf", self.programs[min(programs)], log, log_bytes)
         try:
             call("bpf_object__load", self._pointer)
         except BpfRefusedError as refused:
-            raise BpfRefusedError(program, refused.code, log.value.decode("utf-8", "replace")) from None
+            raise BpfRefusedError(", ".join(programs), refused.code, log.value.decode("utf-8", "replace")) from None
 
     def _set(self, pointer: int, constants: dict[str, int]) -> None:
         """Write constants to their places, which the BTF of the object has."""

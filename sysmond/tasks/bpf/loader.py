@@ -2,17 +2,18 @@
 """Load the BPF programs, pin them with their maps, report which are refused and why; and end.
 
 ``python -m sysmond.tasks.bpf.loader --runtime-dir FOLDER``. It needs CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN to
-mount a BPF file system, or one in which it may make a folder; no other part of sysmond needs any of them. Each program
-is tried by itself, so a refusal costs that one only. Pins made from the same bytes for the same purpose stay, with what
+mount a BPF file system, or one in which it may make a folder; no other part of sysmond needs any of them. Programs of
+one object are loaded together, for which the kernel's types are read once; where that is refused, each is tried by
+itself, so a refusal costs that one only. Pins made from the same bytes for the same purpose stay, with what
 they recorded meanwhile.
 """
 
 import json
 import os
-import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import groupby
 from typing import NamedTuple
 from zlib import crc32
 
@@ -25,7 +26,7 @@ from sysmond.machine.folders import UMASK, check_trusted
 from sysmond.probe import Host
 from sysmond.tasks.bpf import bpffs
 from sysmond.tasks.bpf.launch import REPORT
-from sysmond.tasks.bpf.libbpf import BTF_KIND_FUNC, BTF_KIND_TYPEDEF, BpfRefusedError, Libbpf
+from sysmond.tasks.bpf.libbpf import BTF_KIND_FUNC, BTF_KIND_TYPEDEF, BpfRefusedError, Libbpf, Object
 from sysmond.tasks.bpf.refusals import explained, no_permission
 
 BTF = "/sys/kernel/btf/vmlinux"
@@ -49,7 +50,12 @@ _HIERARCHIES = {"": 0, "memory": 1, "pids": 2, "cpu": 3, "cpuacct": 4}
 _NO_HIERARCHY = 5
 # What the sources call a processor by whose registers a system call is found, by the machine as uname(2) names it.
 ARCHITECTURES = {"x86_64": "x86", "i686": "x86", "aarch64": "arm64"}
-_PLACES = re.compile(rb"^([0-9a-f]+) \w (__sched_text_start|__sched_text_end|_stext|_etext)$", re.MULTILINE)
+_PLACES = {
+    "scheduler_start": b"__sched_text_start",
+    "scheduler_end": b"__sched_text_end",
+    "kernel_start": b"_stext",
+    "kernel_end": b"_etext",
+}
 
 
 class ProgramSpec(NamedTuple):
@@ -195,26 +201,44 @@ class _Loading:
         markers = self._markers()
         self._remove_outdated(markers)
         pinned = self._pins.names()
-        for program in PROGRAMS:
-            if program.unless and not self._refused[program.unless]:
-                continue
-            if program.object == "tasks":
+        for name, programs in groupby(PROGRAMS, lambda program: program.object):
+            if name == "tasks":
                 self._constants["has_network"] = not (self._refused["sent"] or self._refused["received"])
-            if not known[program.needs]:
-                self._refused[program.name] = f"the kernel has no {program.needs}; expected Linux {program.since}"
-            elif program.name in pinned:
-                self._refused[program.name] = ""
-            else:
-                self._refused[program.name] = self._try(program)
+            group = list(programs)
+            self._refused |= {
+                program.name: f"the kernel has no {program.needs}; expected Linux {program.since}"
+                for program in group
+                if not known[program.needs]
+            }
+            self._refused |= {program.name: "" for program in group if program.name in pinned}
+            asked = [program.name for program in group if program.name not in self._refused and not program.unless]
+            self._refused |= self._load(name, asked)
+            for program in group:
+                if program.name not in self._refused and self._refused[program.unless]:
+                    self._refused |= self._load(name, [program.name])
         for marker in markers.values():
             os.makedirs(f"{self._pins.here}/{marker}", 0o700, exist_ok=True)
         return self._refused
 
-    def _try(self, program: ProgramSpec) -> str:
+    def _load(self, name: str, programs: list[str]) -> dict[str, str]:
+        """Load programs of an object, together or else each by itself; gives why each was refused, or nothing."""
+        refused: dict[str, str] = {}
+        if not programs:
+            return refused
         try:
-            with self._library.object(self._contents[program.object]) as opened:
-                opened.load(program.name, self._pins.here, self._lengths, self._constants)
-                opened.pin(program.name, f"{self._pins.here}/{program.name}")
+            with self._library.object(self._contents[name]) as opened:
+                opened.load(programs, self._pins.here, self._lengths, self._constants)
+                for program in programs:
+                    refused[program] = self._pin(opened, program)
+        except BpfRefusedError as refusal_of_one:
+            if len(programs) == 1:
+                return {programs[0]: explained(refusal_of_one)}
+            return {program: why for each in programs for program, why in self._load(name, [each]).items()}
+        return refused
+
+    def _pin(self, opened: Object, program: str) -> str:
+        try:
+            opened.pin(program, f"{self._pins.here}/{program}")
         except BpfRefusedError as refused:
             return explained(refused)
         return ""
@@ -279,17 +303,17 @@ def _hierarchy() -> int:
 
 def _places() -> dict[str, int]:
     """Find where functions of the scheduler and of the kernel lie; zeros where it does not show its addresses."""
-    try:
-        with open(KALLSYMS, "rb") as file:
-            addresses = {name: int(address, 16) for address, name in _PLACES.findall(file.read())}
-    except OSError:
-        addresses = {}
-    return {
-        "scheduler_start": addresses.get(b"__sched_text_start", 0),
-        "scheduler_end": addresses.get(b"__sched_text_end", 0),
-        "kernel_start": addresses.get(b"_stext", 0),
-        "kernel_end": addresses.get(b"_etext", 0),
-    }
+    content = b""
+    with suppress(OSError), open(KALLSYMS, "rb") as file:
+        content = file.read()
+    return {place: address_of(content, name) for place, name in _PLACES.items()}
+
+
+def address_of(symbols: bytes, name: bytes) -> int:
+    """The address in the line of a symbol: ``ffffffff81000000 T _stext``. Zero where there is none."""
+    line_start = symbols.rfind(b"\n", 0, symbols.find(b" %s\n" % name)) + 1
+    address, _, rest = symbols[line_start : symbols.find(b"\n", line_start)].partition(b" ")
+    return int(address, 16) if rest.endswith(b" %s" % name) else 0
 
 
 def _write(path: str, report: dict[str, object]) -> None:

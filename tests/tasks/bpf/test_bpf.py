@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the kernel tells by itself: processes that end, programs that start, bytes that are sent; and the loader."""
 
+import errno
 import json
 import os
 import resource
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ from sysmond.errors import Error
 from sysmond.probe import ABSENT
 from sysmond.records import record_bytes
 from sysmond.ring.frame import VALUE_MAX
-from sysmond.tasks.bpf.libbpf import BpfRefusedError, Libbpf
-from sysmond.tasks.bpf.loader import BTF, PROGRAMS, LoadRequest, load, unload
+from sysmond.tasks.bpf.libbpf import BpfRefusedError, Libbpf, Object
+from sysmond.tasks.bpf.loader import BTF, PROGRAMS, LoadRequest, address_of, load, unload
 from sysmond.tasks.bpf.pins import Array, Drain
 from sysmond.tasks.bpf.refusals import missing_capabilities, verdict
 from sysmond.tasks.bpf.states import BpfStates
@@ -430,6 +431,33 @@ def test_an_older_kernel_is_named_by_what_it_lacks(tmp_path: Path, monkeypatch: 
 
 
 @runs_here
+def test_one_that_is_refused_costs_none_of_those_that_are_loaded_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = Object.load, []
+
+    def load_without_sent(self: Object, programs: Sequence[str], *rest: Any) -> None:
+        asked.append(list(programs))
+        if "sent" in programs:
+            raise BpfRefusedError(", ".join(programs), errno.EACCES, "R1 type=ctx expected=fp\n")
+        real(self, programs, *rest)
+
+    monkeypatch.setattr(Object, "load", load_without_sent)
+    with loaded(tmp_path) as report:
+        programs = report["programs"]
+    assert [name for name, said in programs.items() if said != {"ok": True}] == ["sent"]
+    assert "R1 type=ctx expected=fp" in programs["sent"]["refused"]
+    together = ["ended", "started", "made", "sent", "received"]
+    assert asked[: len(together) + 1] == [together, *([each] for each in together)]
+
+
+def test_the_address_of_a_symbol_is_that_of_its_line() -> None:
+    symbols = b"ff0 T _stext\nff1 t _stext_of_another\nff2 T not_etext\nff3 T _etext\nff4 t a\t[module]\n"
+    assert [address_of(symbols, name) for name in (b"_stext", b"_etext", b"__sched_text_end")] == [0xFF0, 0xFF3, 0]
+    assert address_of(b"", b"_stext") == 0
+
+
+@runs_here
 def test_the_verifier_is_quoted(tmp_path: Path) -> None:
     """A program that reads behind its array is refused, and the others are not."""
     if shutil.which("clang") is None:
@@ -444,7 +472,7 @@ def test_the_verifier_is_quoted(tmp_path: Path) -> None:
     subprocess.run(command, check=True)
     with file_system(tmp_path / "bpf") as bpffs, Libbpf().object(target.read_bytes()) as opened:
         with pytest.raises(BpfRefusedError) as refused:
-            opened.load("wrong", bpffs, {}, {})
+            opened.load(["wrong"], bpffs, {}, {})
         assert "invalid mem access 'scalar'" in verdict(refused.value.log)
 
 
@@ -543,7 +571,7 @@ def test_a_kernel_may_lack_what_is_read(tmp_path: Path, lacked: tuple[str, ...])
         for program in PROGRAMS:
             content = (OBJECTS / f"{program.object}.bpf.o").read_bytes()
             with Libbpf().object(content, str(tmp_path / "types")) as opened:
-                opened.load(program.name, bpffs, {"process_rows": 16_384}, constants)
+                opened.load([program.name], bpffs, {"process_rows": 16_384}, constants)
                 if program.name == "snapshot":
                     opened.pin(program.name, f"{bpffs}/{program.name}")
         reader = Walk(bpffs)
