@@ -17,7 +17,7 @@ from sysmond.archiver import children
 from sysmond.archiver.children import KILLED_S, PLACES, STOP_SIGNALS, Job, Running, flush, merge, seal
 from sysmond.archiver.disk_writes import Ledger
 from sysmond.archiver.flushing import Reason
-from sysmond.archiver.watch import LOOK_MIN_S, DiskWatch, RingWatch
+from sysmond.archiver.watch import LOOK_MIN_S, NEVER_S, DiskWatch, RingWatch
 from sysmond.base import clock, event_kinds
 from sysmond.base.allowance import Allowance
 from sysmond.base.clock import SECOND_NS
@@ -25,7 +25,7 @@ from sysmond.base.model import Lane
 from sysmond.errors import EXIT_AGAIN, BusyError, CorruptError, Error
 from sysmond.machine import control, listing, note
 from sysmond.machine.lock import only_one
-from sysmond.machine.notify import READY, STOPPING, notify
+from sysmond.machine.notify import ALIVE, READY, STOPPING, notify, watchdog_s
 from sysmond.plan import plan as plans
 from sysmond.plan.plan import Plan
 from sysmond.plan.settings import Settings, plan_file
@@ -126,6 +126,7 @@ class Archiver:
         self._ends = [] if settings.lifeline is None else [settings.lifeline]
         self._lifeline = settings.lifeline
         self._is_over = False
+        self._beat_s = watchdog_s() / 2 or NEVER_S
         self._sleep: SleepDelay | None = None
         if settings.bus == "system" or ":" in settings.bus:  # No logind is on the bus of a session.
             from sysmond.sources import logind  # noqa: PLC0415  it brings a library
@@ -209,6 +210,8 @@ class Archiver:
 
     def _turn(self, others: list[int], *, only_jobs: bool = False) -> bool:
         """Wait for whatever comes first, and look after the jobs; whether one of the other descriptors is ready."""
+        if self._beat_s < NEVER_S:
+            notify(ALIVE)
         reports = [running.report for running in self._running.values()]
         reading, writing = ([], []) if only_jobs or self._sleep is None else self._sleep.waits_for()
         watched = [*self._ends, *reports, *others, *reading]
@@ -241,7 +244,7 @@ class Archiver:
             due_s.append(running.limit_s + running.killed * KILLED_S)
             if running.idle and not running.killed:
                 due_s.append(running.began_s + self._idle_s(place))
-        wait_s = max(0.0, min(due_s, default=0.0) - time.monotonic())
+        wait_s = min(self._beat_s, max(0.0, min(due_s, default=0.0) - time.monotonic()))
         if any(running.is_stuck(time.monotonic()) for running in self._running.values()):
             wait_s = max(wait_s, LOOK_MIN_S)
         return wait_s

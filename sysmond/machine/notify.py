@@ -8,7 +8,7 @@ import os
 import socket
 from contextlib import suppress
 
-READY, STOPPING = "READY=1", "STOPPING=1"
+READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"
 _VARIABLE = "NOTIFY_SOCKET"
 
 

@@ -19,7 +19,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Absence, Lane, Sensitivity
 from sysmond.errors import EXIT_AGAIN, Error
 from sysmond.machine import control, realtime
-from sysmond.machine.notify import READY, STOPPING, notify, watchdog_s
+from sysmond.machine.notify import ALIVE, READY, STOPPING, notify, watchdog_s
 from sysmond.plan import plan as plans
 from sysmond.plan.plan import Plan, PlannedProbe
 from sysmond.plan.settings import Settings, plan_file
@@ -129,7 +129,7 @@ class Sampler:
         asking = orders.descriptors()
         while True:
             if self._beat_s:
-                notify("WATCHDOG=1")
+                notify(ALIVE)
             left_s = max(0.0, (self._deadline_ns - clock.boottime_ns()) / SECOND_NS)
             devices = self._devices.descriptors() if self._devices else []
             speaking = self._roster.descriptors() + devices

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -132,6 +133,27 @@ def test_what_is_there_is_sealed_on_order_and_flushed_at_the_end(station: Statio
     assert (
         Path(station.folders.state, "plan.json").read_bytes() == Path(station.folders.runtime, "plan.json").read_bytes()
     )
+
+
+def test_it_tells_a_service_manager_that_it_goes_on(
+    station: Station, end: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"{station.folders.runtime}/notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(HANG_S)
+        monkeypatch.setenv("NOTIFY_SOCKET", address)
+        monkeypatch.setenv("WATCHDOG_USEC", "400000")
+        process = station.start()
+        end.append(process)
+        assert manager.recv(100) == b"READY=1"
+        has_begun(process)
+        for _ in range(16):  # Nothing is due in all that time.
+            assert manager.recv(100) == b"WATCHDOG=1"
+        process.send_signal(signal.SIGTERM)
+        while manager.recv(100) != b"STOPPING=1":
+            pass
+        assert process.wait(HANG_S) == 0
 
 
 def test_a_new_plan_is_followed_and_holds_are_checked(station: Station, end: Started) -> None:
