@@ -47,10 +47,22 @@ class Pulse:
         """Look; return for how long nothing was written. It is 0 while the incarnation has no ring yet."""
         is_late = now_s - self.due_s > LATE_S
         self.due_s = now_s + LOOK_S
+        if self._has_grown():
+            self._since_s = now_s
+            return 0.0
         heads = self._heads()
         if is_late or heads != self._seen or self._before.issuperset(path for path, _ in heads):
             self._seen, self._since_s = heads, now_s
         return now_s - self._since_s
+
+    def _has_grown(self) -> bool:
+        """Whether a ring of this incarnation that was seen before has grown: then there is no need to list any."""
+        for place, (path, filled) in enumerate(self._seen):
+            if path.endswith(SUFFIX) and path not in self._before:
+                with suppress(OSError, Error, ValueError):
+                    self._seen[place] = path, fill(path)[0]
+                return self._seen[place] != (path, filled)
+        return False
 
     def _heads(self) -> list[tuple[str, int]]:
         heads = []
