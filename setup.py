@@ -45,6 +45,7 @@ def compile_to(package: Path) -> list[str]:
                     subprocess.run([strip, "-g", str(unfinished)], check=True)  # noqa: S603  as above
             except (OSError, subprocess.CalledProcessError) as failure:
                 unfinished.unlink(missing_ok=True)
+                (package / name).unlink(missing_ok=True)  # That of an older source says what this one does not.
                 sys.stderr.write(f"{name} is left out: {failure}\n")
                 continue
             unfinished.replace(package / name)

@@ -124,5 +124,9 @@ add_older_dbus
 if [ "${1:-}" = bpf ]; then
     missing=$(missing_for_bpf)
     [ -z "$missing" ] || fail "no BPF without$missing: apt-get install$missing, then make bpf"
+    for source in bpf/*.bpf.c; do
+        name=$(basename "$source" .c).o
+        [ -e "sysmond/tasks/bpf/x86/$name" ] || fail "bpf: $source: clang refuses it; clang -target bpf -c $source says why"
+    done
     echo 'bpf: compiled, and libbpf is there'
 fi
