@@ -50,7 +50,8 @@ enum {
     BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 enum { BPF_NOEXIST = 1, BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1024 };
-enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1, BPF_RB_NO_WAKEUP = 1 };
+enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1, BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
+enum { BPF_RB_AVAIL_DATA, BPF_RB_RING_SIZE };
 
 struct task_struct;
 struct pt_regs;
@@ -64,6 +65,7 @@ static u64 (*const bpf_ktime_get_boot_ns)(void) = (void *)125;
 static long (*const bpf_ringbuf_output)(void *ring, void *from, u64 bytes, u64 flags) = (void *)130;
 static void *(*const bpf_ringbuf_reserve)(void *ring, u64 bytes, u64 flags) = (void *)131;
 static void (*const bpf_ringbuf_submit)(void *record, u64 flags) = (void *)132;
+static u64 (*const bpf_ringbuf_query)(void *ring, u64 what) = (void *)134;
 static long (*const bpf_get_task_stack)(struct task_struct *, void *into, u32 bytes, u64 flags) = (void *)141;
 static void *(*const bpf_task_storage_get)(void *map, struct task_struct *, void *value, u64 flags) = (void *)156;
 static struct task_struct *(*const bpf_get_current_task_btf)(void) = (void *)158;

@@ -178,6 +178,14 @@ struct {
     __type(value, struct exec_record);
 } scratch_execs SEC(".maps");
 
+/* Who reads looks every few seconds, and is woken where that may be too late: from a quarter of the buffer on. */
+static __always_inline u64 wakes_up(void)
+{
+    u64 waiting = bpf_ringbuf_query(&execs, BPF_RB_AVAIL_DATA);
+
+    return waiting > bpf_ringbuf_query(&execs, BPF_RB_RING_SIZE) / 4 ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+}
+
 SEC("tp_btf/sched_process_exec")
 int started(u64 *context)
 {
@@ -207,7 +215,7 @@ int started(u64 *context)
         bytes = 0;
     record->filename_bytes = filename_bytes;
     record->arguments_bytes = bytes;
-    if (bpf_ringbuf_output(&execs, record, EXEC_HEAD_BYTES + filename_bytes + bytes, BPF_RB_NO_WAKEUP))
+    if (bpf_ringbuf_output(&execs, record, EXEC_HEAD_BYTES + filename_bytes + bytes, wakes_up()))
         return LOSE(execs);
     return 0;
 }

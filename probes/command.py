@@ -8,12 +8,13 @@ from sysmond.tasks.tables import COMMAND
 
 @hookimpl
 def sysmond_probes() -> list[Probe]:
-    """Offer the table, every second: where the kernel does not report new processes, listing /proc finds them."""
+    """Offer the table; where the kernel does not report new processes, listing /proc finds them, every second."""
     return [
         Probe(
             COMMAND,
             lane=Lane.BACKGROUND,
             sensitivity=Sensitivity.RESTRICTED,
+            interval_s=5.0,
             records=Commands().records,
             privilege="CAP_BPF and CAP_PERFMON for the loader, or CAP_SYS_PTRACE for programs of others",
             options=(

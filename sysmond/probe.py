@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import EBUSY, ENODATA, ENODEV, ENOENT, ENOTDIR, ENXIO, EOPNOTSUPP
 from operator import itemgetter
 from time import monotonic
-from typing import NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from sysmond.base.model import (
     ABSENT,
@@ -32,6 +32,9 @@ from sysmond.errors import spelled
 from sysmond.machine import note
 from sysmond.machine.asleep import SleepStates
 from sysmond.records import Records
+
+if TYPE_CHECKING:
+    from select import epoll
 
 __all__ = [
     "ABSENT",
@@ -111,6 +114,8 @@ class Host:
         self.costs: Callable[[], Iterable[Row]] = tuple  # The sampler puts its own accounts here.
         self.runtime = ""  # … and its runtime folder, where bpf.json names what the kernel side pinned.
         self.folder = ""  # … and that of the lane in it.
+        self.is_wanted_soon = False
+        self.wakes: epoll | None = None
         self.sleep_states = SleepStates(self.root)  # … and those that all hosts of a lane share.
         self._ways: dict[str, str] = {}
         self._descriptors: dict[str, int] = {}
@@ -216,6 +221,14 @@ class Host:
     def at_close(self, does: Callable[[], None]) -> None:
         """Have this called when nobody reads here any more: by a probe that goes on between its readings."""
         self._at_close.append(does)
+
+    def read_soon(self) -> None:
+        """Have the probe that reads here be read at the next second again: what it looks for does not wait for it.
+
+        In the background lane, where each probe has a host of its own. Where something tells when that is, ``wakes``
+        may be an epoll(7): each time it becomes readable, the probe is read at the next second.
+        """
+        self.is_wanted_soon = True
 
     def let_go(self) -> None:
         """End what goes on between readings; from any thread, whatever another one does."""

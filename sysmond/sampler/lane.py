@@ -133,15 +133,18 @@ class Sampler:
             left_s = max(0.0, (self._deadline_ns - clock.boottime_ns()) / SECOND_NS)
             devices = self._devices.descriptors() if self._devices else []
             speaking = self._roster.descriptors() + devices
+            waking = {} if self._is_hurried else self._roster.wakes()
             wait_s = min(self._beat_s or WAIT_MAX_S, left_s)
             wait_s = self._devices.wait_s(wait_s) if self._devices else wait_s
-            ready, _, _ = select.select(ends + asking + speaking, [], [], wait_s)
+            ready, _, _ = select.select(ends + asking + speaking + list(waking), [], [], wait_s)
             if not set(ready).isdisjoint(ends):
                 self._is_signalled = not control.received(ends[0]).isdisjoint(STOP_SIGNALS)
                 if self._is_signalled or not set(ready).isdisjoint(ends[1:]):
                     return True
                 continue  # It was a signal that interrupted a reading.
-            if self._devices and self._has_heard(self._devices, is_ready=not set(ready).isdisjoint(devices)):
+            if self._has_heard(waking, ready):
+                continue
+            if self._devices and self._has_changed(self._devices, is_ready=not set(ready).isdisjoint(devices)):
                 continue
             if not ready:
                 return False
@@ -153,7 +156,16 @@ class Sampler:
                 return False
             self._is_asked, asking = True, []  # After the tick.
 
-    def _has_heard(self, devices: "DeviceEvents", *, is_ready: bool) -> bool:
+    def _has_heard(self, waking: dict[int, tuple[select.epoll, Source]], ready: list[int]) -> bool:
+        """Have sources read at the next second that something wakes; whether there are any."""
+        for descriptor in waking.keys() & ready:
+            wakes, source = waking[descriptor]
+            wakes.poll(0)
+            source.due_ns = 0
+            self._hurry()
+        return not waking.keys().isdisjoint(ready)
+
+    def _has_changed(self, devices: "DeviceEvents", *, is_ready: bool) -> bool:
         """Take in events of devices, and when it is time look for what they mean; whether there were any."""
         if is_ready:
             devices.hear()
@@ -214,6 +226,9 @@ class Sampler:
                 self._read_all(ring, due, tick_ns)
             if self._rings.settle(stream, self._plan.sampler.ring_bytes):
                 self._begin_anew(stream)
+        for source in (source for _, due in groups for source in due if source.host.is_wanted_soon):
+            source.host.is_wanted_soon, source.due_ns = False, 0
+            self._is_hurried = True
         if self._events:
             self._write_events(tick_ns)
 
@@ -503,11 +518,16 @@ class Sampler:
     def _look(self, subsystems: set[str]) -> list[str]:
         """Read at the next second what devices of these subsystems concern; gives the tables."""
         concerned = self._roster.look(subsystems)
-        self._is_hurried = bool(concerned)
-        if self._deadline_ns and concerned:
+        if concerned:
+            self._hurry()
+        return concerned
+
+    def _hurry(self) -> None:
+        """Tick at the next second, whatever is due by its interval."""
+        self._is_hurried = True
+        if self._deadline_ns:
             soon_ns = next_slot_ns(clock.boottime_ns(), self._intervals_ns())
             self._deadline_ns = min(self._deadline_ns, soon_ns)
-        return concerned
 
     def _take_plan(self) -> control.Order:
         try:

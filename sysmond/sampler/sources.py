@@ -5,6 +5,7 @@ What stays the same goes on as it is; what is new or changed is loaded; what is 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from select import epoll
 from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond.base.clock import SECOND_NS
@@ -212,6 +213,11 @@ class Roster:
             if reader.process
             for descriptor in reader.process.descriptors()
         ]
+
+    def wakes(self) -> dict[int, tuple[epoll, Source]]:
+        """What becomes readable when a source should not wait for its interval; none of those read in processes."""
+        sources = [reader.source for reader in self.readers.values() if not reader.process]
+        return {wakes.fileno(): (wakes, source) for source in sources if (wakes := source.host.wakes) is not None}
 
     def hear(self) -> None:
         """Take in what the processes of readers have said."""

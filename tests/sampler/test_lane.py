@@ -4,6 +4,7 @@
 import errno
 import gc
 import os
+import select
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -444,6 +445,42 @@ def test_a_lane_told_to_end_before_its_first_tick_ticks_once_on_the_grid(bench: 
         assert sampler.run() == 0
     (block,) = of_snapshot(snapshot(bench.rings("background")[0])).blocks
     assert [int(tick) % SECOND for tick in block.ticks] == [0]
+
+
+def hour_long(bench: Bench, read: Read, ticks: int) -> list[int]:
+    """Run a background lane that reads one probe once an hour; give the seconds at which it ticked."""
+    bench.offer("seldom", read, lane=Lane.BACKGROUND, interval_ns=3600 * SECOND)
+    with signals_kept():
+        assert bench.sampler(Lane.BACKGROUND).run(ticks) == 0
+    (block,) = of_snapshot(snapshot(bench.rings("background")[0])).blocks
+    assert all(tick % SECOND == 0 for tick in block.ticks)
+    return [int(tick) // SECOND for tick in block.ticks]
+
+
+def test_a_probe_that_waits_for_something_is_read_again_at_the_next_second(bench: Bench) -> None:
+    def read(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+        if host.tick < 3:
+            host.read_soon()
+        yield "a", (host.tick, 2)
+
+    first, second, third = hour_long(bench, read, 3)
+    assert first < second < third < first + 60
+
+
+def test_a_probe_is_read_at_the_next_second_when_what_it_waits_for_comes(bench: Bench) -> None:
+    reading, writing = os.pipe()
+
+    def read(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+        if host.wakes is None:
+            host.wakes = select.epoll()
+            host.wakes.register(reading, select.EPOLLIN | select.EPOLLET)
+            threading.Timer(0.1, os.write, (writing, b"!")).start()
+        yield "a", (host.tick, 2)
+
+    first, second = hour_long(bench, read, 2)
+    assert first < second < first + 60
+    os.close(reading)
+    os.close(writing)
 
 
 def test_the_end_of_the_parent_ends_a_lane_that_waits_for_long(bench: Bench) -> None:

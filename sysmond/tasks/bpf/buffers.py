@@ -4,6 +4,7 @@
 Standard library only: the real-time sampler reads by this.
 """
 
+import select
 from contextlib import suppress
 
 from sysmond.errors import Error, refusal
@@ -65,6 +66,13 @@ class Buffer:
         lost, previous = self._counts[self._place], self._place + len(_LOST)
         before, self._counts[previous] = self._counts[previous], lost
         return int(lost - before)
+
+    def wakes(self) -> select.epoll:
+        """What becomes readable when a reading should not wait; its owner closes it.
+
+        :raises OSError: as the kernel says.
+        """
+        return self._drain.wakes()
 
     def is_current(self) -> bool:
         """Whether this is still the newest: the loader has not run since it was opened."""

@@ -8,6 +8,7 @@ Whoever may open the pins needs no capability, no libbpf and no compiler. Source
 import ctypes
 import mmap
 import os
+import select
 import struct
 
 from sysmond.errors import Error
@@ -79,6 +80,10 @@ class _Descriptor:
 
     def __del__(self) -> None:
         self.close()
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._descriptor
 
     def close(self) -> None:
         """Close it."""
@@ -277,6 +282,17 @@ class Drain:
             at = -(-behind // 8) * 8
         self._read_to[0] = self._seen = begin + at
         return records
+
+    def wakes(self) -> select.epoll:
+        """What becomes readable when the kernel wakes the reader, which the program that fills the buffer decides.
+
+        Its owner closes it. Edge-triggered: that records wait makes it readable once, now.
+
+        :raises OSError: as the kernel says.
+        """
+        wakes = select.epoll()
+        wakes.register(self._window.fileno(), select.EPOLLIN | select.EPOLLET)
+        return wakes
 
     def close(self) -> None:
         """Unmap it."""

@@ -44,6 +44,8 @@ READS_MAX = 2048
 WAIT_S = 0.25
 # Where the kernel reports executed programs, /proc is listed less often.
 LOOK_S, LOOK_RARELY_S = 1.0, 5.0
+# A reading may be this much earlier than the one before was late.
+EARLY_S = 0.3
 # How long a round over all known processes takes, which looks for new names and reused numbers; the same, with reports.
 ROUND_S, ROUND_RARELY_S = 10.0, 60.0
 ROUND_MAX = 1024
@@ -113,13 +115,17 @@ class Commands:
         now_s = monotonic()
         lost = self._take_execs(rows)
         if now_s - self._opened_s >= RETRY_S and not host.root:
+            host.wakes = None
             lost += self._follow_loader(host.runtime, now_s, rows)
             host.tell_way(COMMAND.name, self.way)
-        if now_s - self._looked_s >= (LOOK_RARELY_S if self._execs else LOOK_S) or full:
+            host.wakes = self._execs.wakes if self._execs else None
+        if now_s - self._looked_s >= (LOOK_RARELY_S if self._execs else LOOK_S) - EARLY_S or full:
             self._look(now_s)
         self._ask(now_s)
         for pid, answer in self._asking.answers(WAIT_S):
             self._learn(pid, answer, rows, now_s)
+        if self._execs is None or self._new or self._asking.in_line:
+            host.read_soon()
         if full:
             rows.update({(pid, read.start_ns): read for pid, read in self._known.items()})
             lost += len(self._asking.waiting - self._known.keys()) + len(self._new) + self._beyond

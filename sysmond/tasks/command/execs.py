@@ -5,6 +5,7 @@ A record is ``struct exec_record`` of ``bpf/records.h``; beside the buffer is th
 for. Both are pinned: while nobody reads them, nothing is lost until the buffer is full.
 """
 
+import select
 import struct
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
@@ -34,7 +35,12 @@ class Exec(NamedTuple):
 
 
 class Execs(Protocol):
-    """The kernel's reports of executed programs."""
+    """The kernel's reports of executed programs.
+
+    ``wakes``: becomes readable when so many wait that they should be taken soon.
+    """
+
+    wakes: select.epoll | None
 
     def take(self) -> tuple[list[Exec], int]:
         """Give those since the call before, in order, and how many more were lost."""
@@ -55,6 +61,7 @@ class PinnedExecs:
         :raises Error: where it is missing, with the reason.
         """
         self._buffer = Buffer(runtime, PROGRAM, "execs")
+        self.wakes: select.epoll | None = self._buffer.wakes()
 
     def take(self) -> tuple[list[Exec], int]:
         """Give those since the call before, in order, and how many more were lost."""
@@ -66,6 +73,9 @@ class PinnedExecs:
 
     def close(self) -> None:
         """Unmap it; what is pinned stays."""
+        if self.wakes is not None:
+            self.wakes.close()
+        self.wakes = None
         self._buffer.close()
 
 

@@ -3,6 +3,7 @@
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,7 @@ class Told:
     def __init__(self) -> None:
         self.execs: list[Exec] = []
         self.lost = 0
+        self.wakes: select.epoll | None = None
 
     def take(self) -> tuple[list[Exec], int]:
         execs, lost, self.execs, self.lost = self.execs, self.lost, [], 0
@@ -426,6 +428,21 @@ def test_a_process_that_lived_for_a_moment_has_its_command_line(told: Told, hear
     assert sum(piece.lost for piece in reading) == 4
     assert hearing.way == "by BPF"
     assert gone not in rows_in(hearing.records(Host(), full=True))
+
+
+def test_without_the_kernels_word_it_is_read_every_second(
+    told: Told, hearing: Commands, nothing_told: Commands
+) -> None:
+    host = Host()
+    host.wakes = select.epoll()
+    nothing_told.records(host, full=True)
+    assert host.is_wanted_soon
+    assert host.wakes is None
+    told.wakes = select.epoll()
+    host.is_wanted_soon = False
+    hearing.records(host, full=True)
+    assert not host.is_wanted_soon
+    assert host.wakes is told.wakes
 
 
 def test_what_was_executed_is_read_whole_where_it_still_runs(

@@ -14,7 +14,7 @@ import pytest
 
 from sysmond.errors import Error
 from sysmond.probe import Host
-from sysmond.tasks.bpf.loader import LoadRequest, load, unload
+from sysmond.tasks.bpf.loader import EXECS_BYTES, LoadRequest, load, unload
 from sysmond.tasks.command.commands import Commands
 from sysmond.tasks.command.execs import Exec, PinnedExecs, records
 from tests.support.commandrows import Row, rows_in
@@ -75,6 +75,24 @@ def test_a_relative_path_is_made_absolute_while_its_process_is_there(loaded: Pat
         (row,) = read_until(source, host, 1, b"slumber 1000")
         process.kill()
     assert row.program == f"{tmp_path}/slumber".encode()
+
+
+def test_its_reader_is_woken_when_a_quarter_of_the_buffer_waits(loaded: Path) -> None:
+    source = PinnedExecs(str(loaded))
+    wakes = source.wakes
+    assert wakes is not None
+    source.take()
+    wakes.poll(0)
+    subprocess.run(["/bin/true", "one of few"], check=True)
+    assert wakes.poll(0) == []
+    texts = ["x" * 500] * 20
+    while not wakes.poll(0):  # The buffer takes some two thousand of these before it is full.
+        for _ in range(20):
+            subprocess.run(["/bin/true", *texts], check=True)
+    execs, lost = source.take()
+    assert len(execs) >= EXECS_BYTES // 4 // 800
+    assert lost == 0
+    source.close()
 
 
 def test_arguments_that_are_too_many_are_marked_as_cut(loaded: Path) -> None:
