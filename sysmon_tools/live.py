@@ -10,7 +10,7 @@ import select
 import signal
 import sys
 import termios
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
@@ -19,7 +19,7 @@ from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Storage, frame
 from sysmon_tools.show import Console, Group, console, screen, stacked
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import FINEST_TIER, TIERS_NS, Answers, Sensitivity
+from sysmond.base.model import FINEST_TIER, TIERS_NS, Sensitivity
 from sysmond.base.terminal import say
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import folders, listing
@@ -108,14 +108,6 @@ def last_lines(path: str | None) -> list[str]:
     return os.fsdecode(content).removesuffix("\n").split("\n")[-MESSAGES_MAX:] if content else []
 
 
-def _declared(runtime: str) -> Mapping[str, Answers]:
-    """What tables declare about answers; nothing where that cannot be read: the view shows less then."""
-    try:
-        return catalogue.answers_in(runtime)
-    except (OSError, CorruptError):
-        return {}
-
-
 class Screen:
     """The screen, kept current."""
 
@@ -123,7 +115,7 @@ class Screen:
         """Follow the rings of these folders."""
         self._busiest = Busiest()
         self._follower = Follower(
-            place, streams={PROCESS: self._busiest.take}, declared=partial(_declared, place.runtime)
+            place, streams={PROCESS: self._busiest.take}, declared=partial(catalogue.answers_there, place.runtime)
         )
         self._stored = StoredFolders(place)
         self._messages = messages

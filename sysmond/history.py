@@ -8,7 +8,7 @@ Rates are derived here, from exact counters; every hole is a gap with its cause.
 """
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -343,10 +343,24 @@ class Archive:
         """Whether a table is a long one: one of sysmond's, or another that is recorded."""
         return table in BUILT_IN or table in Holdings(self._folders, self._classes).tables()
 
+    def follow(self, *patterns: str) -> Iterator[Result]:
+        """What is recorded from now on, for ever: a result a tick and table, as soon as it is there.
+
+        ``patterns``: series of wide tables as for ``select``, long tables and ``event`` by their names; without any,
+        all wide tables. Of a wide table a result has one time and what its series have then, counters as rates since
+        the tick before; of a long one the rows that are recorded of that tick, as they are stored (``raw``). ``gaps``
+        say why a tick, or an instance at it, has nothing; ``events`` what happened since the result before.
+
+        :raises UsageError: for a pattern that means nothing that is being recorded. :raises Error: where nothing is.
+        """
+        from sysmond.answers.following import Following  # noqa: PLC0415  as above
+
+        return Following(self._folders, self._classes, patterns).results()
+
     def sql(
         self, query: str, *, start: Moment | None = None, end: Moment | None = None, boot: str | int | None = None
     ) -> "SqlAnswer":
-        """What DuckDB finds in the long tables that a query names, over [start, end); see ``sysmond.answers.sql.run``.
+        """What DuckDB finds in the tables that a query names, over [start, end); see ``sysmond.answers.sql.run``.
 
         :raises UsageError: for a wrong query or time. :raises Error: where DuckDB is not installed, or nothing is
             recorded.
@@ -386,6 +400,14 @@ class SavedAnswer(Archive):
             return []
         span = int(times_ns.min()), int(times_ns.max())
         return [LongEntry(saved.table, "row", "", *span, saved.step_ns, saved.sensitivity)]
+
+    def follow(self, *patterns: str) -> Iterator[Result]:
+        """Nothing of it goes on.
+
+        :raises UsageError: always.
+        """
+        del patterns
+        raise self._refusal("follow")
 
     def boots(self) -> list[Boot]:
         """None: which boots its rows are of was not saved."""

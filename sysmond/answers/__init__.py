@@ -10,7 +10,7 @@ ones, ``saved_answer`` from a file.
 Rows: ``wide_rows`` lays series beside each other and ``records`` answers for long tables, both by what is in ``rows``;
 ``other_tables`` is what other tables have beside them, ``event_rows`` are events. ``dropping`` leaves out,
 ``explain_rows`` says of rows how they came about (of series, ``series.explain``).
-``sql`` gives every table to DuckDB.
+``sql`` gives every table to DuckDB. ``following`` gives what is recorded from now on, by rings alone.
 
 Which resolution answers ``series.which_tier`` says of series, ``rows.from_tiers`` of rows (``store.holdings``: which
 files). Why something is missing: ``series.gaps``, for long tables ``rows.record_gaps``. A percentile is computed in

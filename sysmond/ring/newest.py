@@ -21,7 +21,7 @@ from typing import NamedTuple
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.counters import floor_of
 from sysmond.base.formula import FLOATS, Formula, Operand
-from sysmond.base.model import ABSENT, Answers, Cause, Semantics, Sensitivity, Table
+from sysmond.base.model import ABSENT, Answers, Cause, Derived, Semantics, Sensitivity, Table
 from sysmond.errors import Error
 from sysmond.machine.folders import Folders
 from sysmond.ring.frame import (
@@ -112,13 +112,19 @@ class Recent:
         self._first: dict[str, int] = {}
 
     @cached_property
-    def derived(self) -> dict[str, Formula]:
-        """The formulas of the derived columns of this table, by name."""
-        from sysmond.base import derived_columns, formula  # noqa: PLC0415  who only records needs none of it
+    def derived_columns(self) -> Mapping[str, Derived]:
+        """The derived columns of this table, by name."""
+        from sysmond.base import derived_columns  # noqa: PLC0415  who only records needs none of it
 
         table = self.layout.table
-        columns = derived_columns.of_table(table._replace(answers=self._declared().get(table.name)))
-        return {name: formula.parse(column.formula) for name, column in columns.items()}
+        return derived_columns.of_table(table._replace(answers=self._declared().get(table.name)))
+
+    @cached_property
+    def derived(self) -> dict[str, Formula]:
+        """The formulas of the derived columns, by name."""
+        from sysmond.base import formula  # noqa: PLC0415  as above
+
+        return {name: formula.parse(column.formula) for name, column in self.derived_columns.items()}
 
     def put(self, row: TickRow) -> None:
         """Add a tick."""

@@ -4,6 +4,7 @@
 import contextlib
 import doctest
 import io
+import itertools
 import re
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,12 @@ import numpy as np
 import pytest
 
 from sysmond import history
+from sysmond.answers import following
 from sysmond.base.clock import Relation
 from sysmond.base.model import FINEST_TIER, Metric, Semantics, Sensitivity, Table
 from sysmond.machine.folders import Folders, create_classes
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.writer import RingWriter
 from sysmond.store import archive
 from sysmond.store.files import dense_file
 from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand
@@ -90,7 +94,21 @@ def process(pid: int, comm: str, cpu_us: int, rss: int) -> Row:
 
 @pytest.fixture
 def opened(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have ``history.open()`` open that archive."""
+    """Have ``history.open()`` open that archive, in which a load grows whenever somebody waits for what is new."""
+    table = Table("load", (Metric("one", "1", Semantics.GAUGE, "Load.", 2),))
+    place = f"{folders.runtime}/background/public"
+    Path(place).mkdir(parents=True)
+    identity = Identity(BOOT, "background", Sensitivity.PUBLIC, 1, 650 * SECOND)
+    ring = RingWriter(f"{place}/{650 * SECOND}.ring", 1 << 16, identity, [Layout(table, SECOND)])
+    ring.clock(Relation(650 * SECOND, (NOON_S + 550) * SECOND, 650 * SECOND))
+    seconds = itertools.count(650)
+
+    def tick() -> None:
+        second = next(seconds)
+        ring.rows(0, second * SECOND, ("",), [60 + 30 * (second - 650)])
+
+    tick()
+    monkeypatch.setattr(following, "wait", tick)
     opening = partial(history.open, state_dir=folders.state, runtime_dir=folders.runtime)
     monkeypatch.setattr(history, "open", opening)
 

@@ -7,7 +7,7 @@ one, and so does the one from before that comes again.
 
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -175,22 +175,51 @@ def _stretch(snapshot: Snapshot, about: About, readings_of: list[RingReading]) -
         np.array([reading.lost for reading in readings_of], np.int64),
         np.array([reading.walked for reading in readings_of], np.int64),
     )
+    records = _records(about.table, rows, snapshot.image, np.concatenate(blobs))
+    return MemoryStretch(about, axis, np.concatenate(at), records.column, records.texts)
+
+
+class RecordColumns(NamedTuple):
+    """Records as columns: how many there are, what gives a column (int64[row]), and the texts that codes mean."""
+
+    rows: int
+    column: Callable[[str], Int64Array]
+    texts: Sequence[str]
+
+
+def _records(table: Table, rows: Array, image: bytes, of_blob: Int64Array) -> RecordColumns:
+    """``of_blob``: where in an image the texts of each row begin, int64[row]."""
     dictionary: dict[str, int] = {}
     text_columns: dict[str, Int64Array] = {}
-    of_blob = np.concatenate(blobs)
-    for metric, code in zip(about.table.metrics, codes(about.table), strict=True):
+    for metric, code in zip(table.metrics, codes(table), strict=True):
         if metric.is_text:
             column = rows[metric.name]
             text_columns[metric.name] = (
-                _references(snapshot.image, column, of_blob, dictionary)
-                if code == REFERENCE
-                else _in_place(column, dictionary)
+                _references(image, column, of_blob, dictionary) if code == REFERENCE else _in_place(column, dictionary)
             )
 
     def column_of(name: str) -> Int64Array:
         return text_columns[name] if name in text_columns else _numbers(rows[name])
 
-    return MemoryStretch(about, axis, np.concatenate(at), column_of, list(dictionary))
+    return RecordColumns(len(rows), column_of, list(dictionary))
+
+
+def records_of_frames(table: Table, payloads: Sequence[bytes]) -> RecordColumns:
+    """The records of one reading, by the payloads of its frames.
+
+    :raises ValueError: where they make no sense.
+    """
+    kind, image = record_type(table), b"".join(payloads)
+    pieces, blobs, begin = [np.empty(0, kind)], [np.empty(0, np.int64)], 0
+    for payload in payloads:
+        (count, *_) = RECORDS_HEAD.unpack_from(payload)
+        blob = RECORDS_HEAD.size + count * kind.itemsize
+        if blob > len(payload):
+            raise ValueError(f"{count} records of {table.name} in {len(payload)} bytes")
+        pieces.append(np.frombuffer(payload, kind, count, RECORDS_HEAD.size))
+        blobs.append(np.full(count, begin + blob, np.int64))
+        begin += len(payload)
+    return _records(table, np.concatenate(pieces), image, np.concatenate(blobs))
 
 
 def _numbers(column: Array) -> Int64Array:
