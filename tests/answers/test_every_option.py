@@ -7,9 +7,7 @@ one by one from what was recorded, then filtered, grouped, ranked and joined ove
 
 import math
 import operator
-import random
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,24 +20,16 @@ from sysmond.answers.rows import columns, question
 from sysmond.answers.rows.columns import COUNT
 from sysmond.answers.rows.question import Request
 from sysmond.answers.rows.summary import STATISTICS
-from sysmond.archiver import retention_job, rollup_job
-from sysmond.archiver.coding import DENSE, SPARSE
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Semantics
 from sysmond.errors import UsageError
 from sysmond.history import Archive
 from sysmond.plan import plugins
 from sysmond.rollup.condition import TEXT
-from sysmond.tasks.tables import EXITS, PROCESS
-from tests.support.longarchive import Row, put, relation, stretch
-from tests.support.machine import BOOT, NOON_NS, Machine
+from tests.support.known import END_S, ENDED, RAW, START_S, Archives, of_buckets, of_ends, of_rows
+from tests.support.machine import NOON_NS
 
-US = 1_000_000
-# The range that is asked for, in seconds of boot time: recording begins before it.
-START_S, END_S = 180, 600
-# The columns of each table that are asked for, and by which rows are told apart.
-DISKS, PIDS = ("nvme0n1", "sda", "sdb"), (1, 2, 3, 4)
-BORN = {"nvme0n1": 300, 3: 400}
+# By which column rows are told apart, and what is asked of them.
 IDENTITY = {"disk": "instance", "process": "pid", "exits": "pid"}
 STATS = {"disk": ("mean", "min", "max", "last", "sum", "count", "p50"), "process": ("mean", "max", "last")}
 KEPT_BY_BUCKETS = ("mean", "max", "sum", "count")
@@ -59,87 +49,10 @@ class Asked(NamedTuple):
     is_old: bool
 
 
-def recorded(seed: int) -> dict[str, dict[Any, dict[int, tuple[int, int]]]]:
-    """What each thing of each table had at each second: a counter and a gauge."""
-    chance = random.Random(seed)
-    made: dict[str, dict[Any, dict[int, tuple[int, int]]]] = {"disk": {}, "process": {}}
-    for table, names in (("disk", DISKS), ("process", PIDS)):
-        for name in names:
-            counter, gauge = chance.randrange(1000), chance.randrange(100)
-            readings = made[table][name] = {}
-            for second in range(BORN.get(name, 1), END_S):
-                counter += chance.choice([0, 0, chance.randrange(5000 if table == "disk" else 50)])
-                gauge = chance.choice([gauge, gauge, chance.randrange(100)])
-                readings[second] = counter, gauge
-    return made
-
-
-RAW = recorded(7)
-# Of what ended: the second, the name, the processor time.
-ENDED = [(second, 100 + second, f"p{second % 3}", second % 7) for second in range(5, END_S, 11)]
-
-
-def machine(root: Path, *, is_old: bool) -> Archive:
-    """Record all of that; of an old archive only buckets are left."""
-    made = Machine(root)
-    writer = made.start(0.5)
-    for second in range(1, END_S):
-        there = tuple(name for name in DISKS if second in RAW["disk"][name])
-        values = [
-            value for name in there for value in (*RAW["disk"][name][second], writer.ring.text(f"made by {name}"))
-        ]
-        writer.relation(second * SECOND_NS)
-        writer.ring.rows(0, second * SECOND_NS, there, values)
-    rows: list[tuple[int, Row]] = []
-    for pid, readings in RAW["process"].items():
-        before = None
-        for second, (cpu, rss) in readings.items():
-            if (cpu, rss) != before or second == 1:
-                values_of: Row = {"comm": f"p{pid % 2}", "cpu": cpu * US, "rss_anon": rss}
-                start_ns = BORN[pid] * SECOND_NS - SECOND_NS // 2 if pid in BORN else 1
-                rows.append((second - 1, {"pid": pid, "start": start_ns, **values_of}))
-            before = cpu, rss
-    clocks = [relation(0, NOON_NS)]
-    put(made.folders, stretch(PROCESS, range(1, END_S), rows, boot=BOOT, relations=clocks), 1)
-    if is_old:
-        made.seal()
-        made.flush()
-        for coding in (DENSE, SPARSE):
-            rollup_job.roll_up(made.folders, coding, retention_job.keeper(made.folders).make_room, set())
-        made.reboot()
-        for path in [*made.files(), *Path(made.folders.state).glob("public/*/1s/*.h5")]:
-            path.unlink()
-    return made.archive
-
-
-def of_ends(root: Path) -> Archive:
-    """Record what ended, by itself: rows of processes would have them, too."""
-    made = Machine(root)
-    clocks = [relation(0, NOON_NS)]
-    ends: list[tuple[int, Row]] = [
-        (second - 1, {"pid": pid, "start": 1, "comm": comm, "cpu": cpu * US, "end": second * SECOND_NS})
-        for second, pid, comm, cpu in ENDED
-    ]
-    put(made.folders, stretch(EXITS, range(1, END_S), ends, full=(), boot=BOOT, relations=clocks), 1)
-    return made.archive
-
-
-class Archives(NamedTuple):
-    """What was recorded: as rows, as buckets alone, and what ended."""
-
-    rows: Archive
-    buckets: Archive
-    ends: Archive
-
-    def of(self, table: str) -> Archive:
-        """The one with rows of a table."""
-        return self.ends if table == "exits" else self.rows
-
-
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Archives:
-    rows, buckets, ends = (tmp_path_factory.mktemp(name) for name in ("rows", "buckets", "ends"))
-    return Archives(machine(rows, is_old=False), machine(buckets, is_old=True), of_ends(ends))
+    made = (make(tmp_path_factory.mktemp(make.__name__)) for make in (of_rows, of_buckets, of_ends))
+    return Archives(*(machine.archive for machine in made))
 
 
 def wide(stat: str, values: Sequence[float]) -> float | None:
@@ -265,8 +178,9 @@ def questions(draw: st.DrawFn, *, is_old: bool) -> Asked:
         of_counter = [stat for stat in allowed if table == "disk" or stat not in {"max", "min"}]
         known = [counter, gauge, f"{counter}:sum", *(f"{counter}:{stat}" for stat in of_counter)]
         known += [f"{gauge}:{stat}" for stat in allowed]
+        known += ["cpu_percent"] if table == "process" else []
         columns = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
-    some = {"read_bytes": 900.5, "queue": 0.4, "cpu": 820.5, "rss_anon": 45.5}
+    some = {"read_bytes": 900.5, "queue": 0.4, "cpu": 820.5, "cpu_percent": 820.5, "rss_anon": 45.5}
     middle = {label: some[label.partition(":")[0]] if table != "exits" else 2.5 for label in columns}
     where = draw(st.sampled_from([None, *((label, sign, middle[label]) for label in columns for sign in (">", "<="))]))
     percentile = draw(st.sampled_from([None, None, 50, 90])) if step_s and table != "exits" else None

@@ -6,7 +6,11 @@ import doctest
 import io
 import itertools
 import re
+import shlex
+import subprocess
+import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +126,31 @@ def test_the_examples_of_the_library_are_true() -> None:
     said = io.StringIO()
     failed, _ = doctest.DocTestRunner().run(test, out=said.write)
     assert not failed, said.getvalue()
+
+
+def shown() -> list[tuple[str, str]]:
+    """The command lines whose output the guide to asking shows, and that output."""
+    document = (REPOSITORY / "docs/asking.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```console\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)
+    parts = [part.partition("\n") for block in blocks for part in block.removeprefix("$ ").split("\n$ ")]
+    return [(line, output.removesuffix("\n")) for line, _, output in parts]
+
+
+@pytest.mark.parametrize(("line", "output"), shown())
+def test_the_guide_to_asking_shows_what_is_answered(folders: Folders, line: str, output: str) -> None:
+    if "--sql" in line and find_spec("duckdb") is None:
+        pytest.skip("DuckDB is optional")
+    program, *words = shlex.split(line)
+    assert program == "sysmon-extract"
+    run = "import sys; from sysmon_tools.extract import main; sys.exit(main(sys.argv[1:]))"
+    places = [f"--state-dir={folders.state}", f"--runtime-dir={folders.runtime}"]
+    command = [sys.executable, "-c", run, *words, *places, "--utc"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.removesuffix("\n") == output
+
+
+def test_the_guide_to_asking_shows_some_output() -> None:
+    assert len(shown()) > 3
 
 
 @pytest.mark.usefixtures("opened")

@@ -332,6 +332,53 @@ def test_each_end_is_told_once(folders: Folders, seed: int) -> None:
     }
 
 
+@pytest.mark.parametrize("is_merged", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_as_they_are_stored_are_each_there_once(folders: Folders, seed: int, *, is_merged: bool) -> None:
+    replay = Replay(seed).put(folders, is_merged=is_merged)
+    low_s, high_s = replay.range()
+    found = ask(folders, low_s, high_s, raw=True, columns="pid,start,comm,cpu,read_bytes,rss_anon").records
+    told = [(_second(row), *key(row), row["comm"], round(row["cpu"] * US), *row.tolist()[-2:]) for row in found]
+    names = ("pid", "start", "comm", "cpu", "read_bytes", "rss_anon")
+    right, changed, before = [], [], dict[Any, Row]()
+    for number, row in replay.rows:
+        if low_s <= replay.seconds[number] < high_s:
+            right.append((replay.seconds[number], *(row[name] for name in names)))
+            changed += right[-1:] if before.get((row["pid"], row["start"])) != row else []
+        before[row["pid"], row["start"]] = row
+    if is_merged:  # Files that follow it need no longer begin with what did not change.
+        assert set(changed) <= set(told) <= set(right)
+        assert len(set(told)) == len(told)
+    else:
+        assert sorted(told) == sorted(right)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_summary_leaving_out_and_what_is_derived(folders: Folders, seed: int) -> None:
+    replay = Replay(seed).put(folders)
+    low_s, high_s = replay.range()
+    right = replay.told(low_s, high_s, replay.begin_s(low_s, high_s))
+    summary = ask(folders, low_s, high_s, columns="pid,start,rss_anon", by="pid", summary=True).records
+    assert {key(row) for row in summary} == set(right)
+    for row in summary:
+        its = right[key(row)]
+        assert same(float(row["rss_anon:mean"]), its.mean)
+        assert same(float(row["rss_anon:max"]), its.most)
+        if its.mean is not None and its.most is not None:
+            assert row["rss_anon:min"] <= its.mean * (1 + 1e-9)
+            assert row["rss_anon:min"] <= row["rss_anon:p95"] <= its.most
+    asked: dict[str, Any] = {"columns": "pid,start,cpu_percent,cpu:sum,read_bytes:sum", "by": "cpu:sum"}
+    whole = ask(folders, low_s, high_s, **asked).records
+    # All are measured over the same time.
+    shares = {round(row["cpu_percent"] / row["cpu:sum"], 2) for row in whole if row["cpu:sum"] > 1}
+    assert len(shares) <= 1
+    watched_s = sum(until - since for _, since, until in replay.watched(low_s, high_s))
+    assert all(share * watched_s == pytest.approx(100, rel=0.1) for share in shares) or seed % 2  # Odd ones have gaps.
+    left = ask(folders, low_s, high_s, drop=["read_bytes", "process/start"], **asked)
+    assert [column.path for column in left.columns] == ["pid", "cpu_percent", "cpu:sum"]
+    assert left.records["cpu:sum"].tolist() == pytest.approx(whole["cpu:sum"].tolist(), nan_ok=True)
+
+
 @pytest.mark.skipif(find_spec("duckdb") is None, reason="DuckDB is optional")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_sql_sees_the_rows_and_what_grew_between_them(folders: Folders, seed: int) -> None:
