@@ -202,7 +202,8 @@ def _laid_out(result: Result, pattern: Pattern, asked: SeriesQuestion, key: Sequ
         for column in columns.values()
     ]
     left, notes = left_of_series([series for _, _, series in keys], asked.drop) if keys else ([], [])
-    chosen = [each for each in keys if each[2] in {*left}]
+    wanted = set(left)
+    chosen = [each for each in keys if each[2] in wanted]
     times_ns, _ = distinct(result.times_ns)
     _check_size(pattern, len(chosen), len(times_ns))
     made: list[Column] = []

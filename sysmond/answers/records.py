@@ -202,8 +202,7 @@ class Answering:
             # reading to tell of after it.
             tiers = [census.lines(table, start_ns, end_ns + TIERS_NS[tier], tier) for tier in COARSE]
         if self._request.boot is not None:
-            recorded = sorted([*lines, *chain(*tiers)], key=lambda line: line.last_ns)
-            self._boot = paths.find_boot(self._request.boot, list(dict.fromkeys(line.boot for line in recorded)))
+            self._boot = paths.find_boot(self._request.boot, census.boots(table, [*lines, *chain(*tiers)]))
             lines, *tiers = (
                 [line for line in lines_of_tier if line.boot == self._boot] for lines_of_tier in (lines, *tiers)
             )

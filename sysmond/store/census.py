@@ -6,8 +6,9 @@ of its boot begins, and one whose readings all lie within another is left out.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from itertools import chain
+from contextlib import closing, suppress
+from itertools import chain, product
+from operator import itemgetter
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
@@ -188,6 +189,18 @@ class Census:
         known = {line.boot for line in lines}
         lost_boots = [(written_ns(there[name]), why) for name, why in damaged.items() if name.boot not in known]
         return [*lines[:-1], *(line._replace(lost_boots=lost_boots) for line in lines[-1:])]
+
+    def boots(self, table: str, lines: Iterable[Line]) -> list[str]:
+        """Every boot of the archive, oldest first: of a long table, whose rings have ``lines``, and of wide ones."""
+        from sysmond.store.timeline import Timeline  # noqa: PLC0415  few ask for a boot
+
+        ends = [(line.boot, line.last_ns) for line in lines]
+        for sensitivity, tier in product(self._holdings.classes, TIERS_NS):
+            ends += self._shelf(sensitivity, tier, table).boots().items()
+        with closing(Timeline(self._folders, self._holdings.classes)) as wide:
+            ends += [(track.lineage.boot, wide.moment_ns(track.lineage.boot, track.last_ns)) for track in wide.tracks]
+        last_ns = dict(sorted(ends, key=itemgetter(1)))  # Of several of one boot the latest counts.
+        return sorted(last_ns, key=lambda boot: (last_ns[boot], boot))
 
     def _rings(self, table: str, of: Callable[[Sequence[RingReading]], Sequence[RingReading]] = list) -> list[Stretch]:
         """The stretches of rings; ``of``: chooses of their readings."""

@@ -409,6 +409,11 @@ class Shelf(Generic[_T]):
         names = [boots.names[boots.order[0]][0], boots.names[boots.order[-1]][-1]] if boots.order else []
         return self.opened(dict.fromkeys(names))
 
+    def boots(self) -> dict[str, int]:
+        """Every boot, and its end in UTC."""
+        boots = self._boots(self._counting())
+        return {boot: boots.end_ns(boot) for boot in boots.order}
+
     def reaching(self, start_ns: int, end_ns: int) -> list[list[_T]]:
         """Of each boot that may reach into a range, and of one before and one behind, the files that overlap it.
 

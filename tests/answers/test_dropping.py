@@ -111,6 +111,30 @@ def test_a_long_table_has_no_instances(archive: Archive) -> None:
         archive.records("process", drop="*@sda")
 
 
+def test_series_of_a_long_table_are_left_out_before_they_are_counted(tmp_path: Path) -> None:
+    made = Machine(tmp_path)
+    rows: list[tuple[int, Row]] = [
+        (second, {"pid": pid, "start": SECOND_NS, "comm": "x", "cpu": second * pid, "rss_anon": pid})
+        for second in range(3)
+        for pid in range(1, 1501)
+    ]
+    put(made.folders, stretch(PROCESS, range(10, 13), rows), 1)
+    archive = made.archive
+    with pytest.raises(UsageError, match="path 'process/cpu@[*]': 1500 series; expected at most 1000"):
+        archive.select("process/cpu@*", step="1s")
+    paths = {f"process/cpu@{pid}" for pid in range(1, 1501) if not str(pid).startswith("1")}
+    for drop in ("process@1*", "*@1*", ["cpu@1?", "cpu@1??", "cpu@1???", "cpu@1"]):
+        found = archive.select("process/cpu@*", step="1s", drop=drop)
+        assert {column.path for column in found.columns} == paths
+    # Of several columns of each, fewer things may be left.
+    every = {column.path.partition("@")[0] for column in archive.select("process/*@7", step="1s").columns}
+    others = [path for path in every if path not in {"process/cpu", "process/rss_anon"}]
+    found = archive.select("process/*", step="1s", drop=[*others, *(f"*@{digit}*" for digit in range(1, 6))])
+    assert len(found.columns) == 2 * 4 * 111
+    with pytest.raises(UsageError, match="process/[*]': 3000 series; expected at most 1000"):
+        archive.select("process/*", step="1s", drop=others)
+
+
 def test_the_command_line_says_so_too(machine: Machine, capfd: pytest.CaptureFixture[str]) -> None:
     folders = [f"--state-dir={machine.folders.state}", f"--runtime-dir={machine.folders.runtime}", "--format=csv"]
     assert extract.main(["disk/queue", "--drop", "*@sd*", "--drop=nix", *folders]) == 0

@@ -31,6 +31,7 @@ from sysmond.store.stretches.stretch import Incarnation
 from sysmond.tasks import syscalls
 from sysmond.tasks.tables import CGROUP_NAME, COMMAND, EXITS, PROCESS, THREAD, THREAD_STATE
 from tests.support.longarchive import BOOT, BOOTED_NS, Row, asked_by_sql, put, relation, ring, stretch
+from tests.support.machine import NOON_NS, Machine
 
 US = 1_000_000  # CPU time is stored in microseconds.
 ALL = tuple(Sensitivity)
@@ -210,6 +211,36 @@ def test_two_boots_are_told_apart(folders: Folders) -> None:
     assert rows(ask(folders, columns="cpu:sum", boot=-1), "cpu:sum") == [(1,)]
     with pytest.raises(UsageError, match="only 2 boots are recorded"):
         ask(folders, boot=-2)
+
+
+def test_boots_are_counted_in_all_of_the_archive(machine: Machine) -> None:
+    """Not only near the range; and those of which there are only rows of other tables are boots, too."""
+    ends = {}
+    for number, boot in enumerate("abcde"):
+        wall_ns = NOON_NS + number * 86_400 * SECOND_NS
+        if boot != "c":
+            seen: list[tuple[int, Row]] = [(0, process(5, cpu=0)), (9, process(5, cpu=(number + 1) * US))]
+            clocks = [relation(0, wall_ns)]
+            put(machine.folders, stretch(PROCESS, range(100, 110), seen, boot=boot * 32, relations=clocks), 1)
+        if boot != "b":
+            machine.start(0.5, boot=boot * 32, wall_ns=wall_ns).tick(range(100, 110))
+            machine.seal()
+            machine.flush()
+            machine.reboot()
+        ends[boot] = wall_ns + 200 * SECOND_NS
+    archive = machine.archive
+    for back, boot in enumerate("edcba"):
+        span: dict[str, Any] = {"start": ends[boot] - 150 * SECOND_NS, "end": ends[boot], "boot": -back}
+        if boot == "c":
+            with pytest.raises(Error, match="table 'process': nothing of it is recorded in that range"):
+                archive.records("process", columns="cpu:sum", **span)
+        else:
+            found = archive.records("process", columns="cpu:sum", **span)
+            assert found.column("cpu:sum").values.tolist() == [1 + "abcde".index(boot)]
+            raw = archive.records("process", columns="cpu", raw=True, **span)
+            assert len(raw.times_ns) == 2
+    with pytest.raises(UsageError, match="boot -5: only 5 boots are recorded; expected 0 to -4"):
+        archive.records("process", boot=-5, start=ends["a"] - 150 * SECOND_NS, end=ends["a"])
 
 
 def test_a_machine_is_off_until_its_clock_was_set_where_that_was_late(folders: Folders) -> None:
