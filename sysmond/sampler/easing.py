@@ -37,11 +37,14 @@ class Easing:
             self._when_changed()
 
     def interval_ns(self, planned: PlannedProbe, battery_factor: int) -> int:
-        """At what interval a table is read now."""
-        interval_ns = planned.interval_ns
+        """At what interval a table is read now, by what feeds the machine."""
         if self.is_on_battery:
-            interval_ns = planned.on_battery_ns or interval_ns * battery_factor
-        pace = self._paces.get(planned.table)
+            return planned.on_battery_ns or planned.interval_ns * battery_factor
+        return planned.interval_ns
+
+    def eased_ns(self, table: str, interval_ns: int) -> int:
+        """At what interval a table is read that would be read at this one, by how long its readings take."""
+        pace = self._paces.get(table)
         eased_ns = interval_ns * pace.factor if pace else interval_ns
         return max(interval_ns, min(eased_ns, EASED_MAX_S * SECOND_NS))
 

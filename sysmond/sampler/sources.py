@@ -9,6 +9,7 @@ from select import epoll
 from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.eased_pace import FIRMWARE_S
 from sysmond.base.model import Absence, Cause, Lane, Sensitivity
 from sysmond.errors import Error
 from sysmond.machine.asleep import SleepStates
@@ -265,8 +266,15 @@ class Roster:
             elif planned.table in moved:
                 interval_ns = max(interval_ns, HOLD_MIN_NS[Lane.BACKGROUND])
             if hold := self.holds.get(planned.table):
-                interval_ns = min(interval_ns, hold.interval_ns)
+                interval_ns = min(interval_ns, max(hold.interval_ns, self._least_ns(planned.table)))
+            if self._easing:
+                interval_ns = self._easing.eased_ns(planned.table, interval_ns)
             yield planned._replace(interval_ns=interval_ns)
+
+    def _least_ns(self, table: str) -> int:
+        """Below which interval nobody may have a table read: that which is asked of firmware."""
+        source = self.find(table)
+        return FIRMWARE_S * SECOND_NS if source and source.probe.costly_s else 0
 
     def _regraded(self, old: Source, planned: PlannedProbe) -> Source:
         """The same source with another interval: all but its layout goes on."""

@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.eased_pace import FIRMWARE_S
 from sysmond.probe import ABSENT, Absence, Cause, Host, Row, Table
 from sysmond.sources.bus_address import address
 from sysmond.sources.disk_use import DiskUse
 from sysmond.sources.libsensors import Labels, library
-from sysmond.sources.slots import FIRMWARE_S, Slots, SlowFirmware
+from sysmond.sources.slots import Slots, SlowFirmware
 from sysmond.sources.unread import printable, why
 
 FOLDER = "/sys/class/hwmon"

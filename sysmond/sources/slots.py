@@ -12,13 +12,11 @@ from time import monotonic
 
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.eased_pace import EASED_MAX_S, EasedPace
+from sysmond.base.eased_pace import EASED_MAX_S, FIRMWARE_S, EasedPace
 from sysmond.probe import Host
 from sysmond.sources.bus_address import DEVICES_ABOVE_MAX
 
 LENGTHS_S = (10, 30, 60, 300)
-# How often firmware and embedded controllers are asked at most.
-FIRMWARE_S = 10
 # Firmware that takes longer is asked more seldom: it has keys and fans to look after.
 COSTLY_S = 0.005
 # So many devices are named that are asked more seldom.

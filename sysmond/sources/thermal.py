@@ -9,8 +9,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
+from sysmond.base.eased_pace import FIRMWARE_S
 from sysmond.probe import ABSENT, Absence, Cause, Host, Row
-from sysmond.sources.slots import FIRMWARE_S, Slots, SlowFirmware
+from sysmond.sources.slots import Slots, SlowFirmware
 from sysmond.sources.unread import printable, why
 
 FOLDER = "/sys/class/thermal"

@@ -47,22 +47,25 @@ def test_what_feeds_the_machine_is_found_when_asked_and_told_when_it_changes(tmp
 def test_three_long_readings_in_a_row_halve_the_pace_and_as_many_short_ones_give_it_back() -> None:
     easing = Easing("/nowhere", lambda: None)
 
+    def interval_ns(planned: PlannedProbe = PLANNED) -> int:
+        return easing.eased_ns(planned.table, easing.interval_ns(planned, 2))
+
     def judge(*took_ms: float) -> list[bool]:
-        interval_ns = easing.interval_ns(PLANNED, 2)
-        return [bool(easing.judge("slow", interval_ns, 0.005, took / 1000)) for took in took_ms]
+        now_ns = interval_ns()
+        return [bool(easing.judge("slow", now_ns, 0.005, took / 1000)) for took in took_ms]
 
     assert judge(6, 6, 4, 6, 6) == [False] * 5
     assert judge(6) == [True]
-    assert easing.interval_ns(PLANNED, 2) == 20 * SECOND
+    assert interval_ns() == 20 * SECOND
     assert judge(7, 7, 7) == [False, False, True]
-    assert easing.interval_ns(PLANNED, 2) == 40 * SECOND
+    assert interval_ns() == 40 * SECOND
     for _ in range(100):
         judge(9)
-    assert easing.interval_ns(PLANNED, 2) == EASED_MAX_S * SECOND
-    assert easing.interval_ns(PLANNED._replace(interval_ns=600 * SECOND), 2) == 600 * SECOND
+    assert interval_ns() == EASED_MAX_S * SECOND
+    assert interval_ns(PLANNED._replace(interval_ns=600 * SECOND)) == 600 * SECOND
     for _ in range(1000):
         judge(1)
-    assert easing.interval_ns(PLANNED, 2) == 10 * SECOND
+    assert interval_ns() == 10 * SECOND
 
 
 @pytest.fixture
@@ -99,4 +102,23 @@ def test_a_lane_is_easy_on_slow_firmware_and_says_so(bench: Bench) -> None:
     assert {source.interval_ns for source in lane._roster.sources if source.table == "slow"} == {20 * SECOND}
     events = [event for ring in bench.rings("background") for event in of_snapshot(snapshot(ring)).events]
     assert [(event.kind, event.subject) for event in events] == [("eased", "slow")]
+    lane.close()
+
+
+def test_firmware_is_not_asked_oftener_than_every_ten_seconds_whoever_wants_it(bench: Bench) -> None:
+    for name, costly_s in (("quick", 0.0), ("firmware", 60.0), ("slow", 1e-9)):
+        bench.take(Probe(table(name), steady, 60.0, Lane.BACKGROUND, costly_s=costly_s))
+    lane = bench.sampler(Lane.BACKGROUND)
+    lane.tick(60 * SECOND)
+    order = {"do": "hold", "tables": ["quick", "firmware", "slow"], "interval_ns": SECOND, "seconds": 600}
+    assert lane._obey(order)["ok"]
+
+    def intervals_s() -> dict[str, int]:
+        return {source.table: source.interval_ns // SECOND for source in lane._roster.sources if source.table != "self"}
+
+    lane.tick(120 * SECOND)
+    assert intervals_s() == {"quick": 1, "firmware": 10, "slow": 10}
+    for number in range(13, 13 + READINGS):
+        lane.tick(number * 10 * SECOND)
+    assert intervals_s() == {"quick": 1, "firmware": 10, "slow": 20}
     lane.close()
