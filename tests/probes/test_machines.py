@@ -29,6 +29,7 @@ INT64 = range(-(2**63), 2**63)
 FOR_EVERYBODY = {
     "motion": "files of sysfs; how somebody moves",
     "proximity": "files of sysfs; whether somebody is there",
+    "screen": "files of sysfs; when people are away",
     "orientation": "files of sysfs; how somebody holds it",
     "wifi_bssid": "nl80211 tells everybody; where the machine is",
     "wifi_ssid": "nl80211 tells everybody; where the machine is",

@@ -27,6 +27,7 @@ NAMELESS = {
     "mounts": "nobody else counts it",
     "proximity": "iio-sensor-proxy says only near or far",
     "runtime_pm": "powertop shows it without names",
+    "screen": "xrandr and the like print states in words, without a name",
     "self": "sysmond's own",
     "zswap": "the files of debugfs alone have names for it",
 }

@@ -289,7 +289,7 @@ def test_the_doctor_knows_of_every_source(recorder: Recorder) -> None:
 # By machine, what the doctor finds there of all that not every machine has.
 SENSED = {
     "laptop": "backlight battery cooling cpu_frequency cpu_idle cpu_throttle fan gpu gpu_process lid light mains motion"
-    " orientation power proximity rapl runtime_pm temperature usb_power voltage wakeup",
+    " orientation power proximity rapl runtime_pm screen temperature usb_power voltage wakeup",
     "server": "battery btrfs btrfs_device conntrack device_mapper edac energy ext4 fan hugepages ksm md md_member nfs"
     " nfs_mount numa power rapl slab temperature voltage zram zswap",
     "arm": "air_pressure cooling cpu_frequency cpu_idle current fan gpu gpu_process humidity light motion orientation"

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which screens are connected, and whether they are on, as the kernel's graphics drivers remember it.
+
+Source: ``status_show`` and ``dpms_show`` in the kernel's ``drivers/gpu/drm/drm_sysfs.c``, which ask no hardware.
+"""
+
+import re
+from collections.abc import Iterator
+
+from sysmond.probe import ABSENT, Absence, Cause, Host, Lane, Probe, Row, Sensitivity, Table, hookimpl, rows_of, state
+from sysmond.sources.bus_address import address
+from sysmond.sources.unread import printable
+
+FOLDER = "/sys/class/drm"
+CONNECTOR = re.compile(r"card\d+-(.+)")
+CONNECTORS_MAX = 64
+
+SCREEN = Table(
+    "screen",
+    per="connector",
+    doc="Sockets for screens, as eDP-1; where several cards have one of that name, with the address of the card. Of a"
+    " card that sleeps nothing is told. When people are away, screens are off: restricted, but where the configuration"
+    " makes it public.",
+    metrics=(
+        state("connected", "1 a screen is connected; 0 none is; absent where that is not known.", f"{FOLDER}/*/status"),
+        state("on", "1 it shows a picture; 0 it is off, or saves power.", f"{FOLDER}/*/dpms"),
+    ),
+)
+STATUS = {"connected": 1, "disconnected": 0}
+DPMS = {"On": 1, "Standby": 0, "Suspend": 0, "Off": 0}
+
+
+def connectors(host: Host) -> dict[str, str]:
+    """By instance the folders of connectors."""
+    found = [match for name in host.names(FOLDER) if (match := CONNECTOR.fullmatch(name))][:CONNECTORS_MAX]
+    names = [match[1] for match in found]
+    folders: dict[str, str] = {}
+    for match in found:
+        folder = f"{FOLDER}/{match[0]}"
+        name = match[1] if names.count(match[1]) == 1 else f"{match[1]}-{address(host.root, folder)}"
+        folders.setdefault(printable(name.encode("utf-8", "surrogateescape")), folder)
+    return folders
+
+
+def read(host: Host) -> Iterator[Row]:
+    """Give a row for each connector."""
+    folders = connectors(host)
+
+    def values(instance: str) -> Absence | tuple[int, int]:
+        folder = folders[instance]
+        if host.is_asleep(folder):
+            return Absence(Cause.ASLEEP)
+        status, dpms = (host.read(f"{folder}/{file}").decode("ascii", "replace").strip() for file in ("status", "dpms"))
+        if dpms not in DPMS:
+            raise ValueError(f"dpms {dpms[:16]!r}; expected On, Standby, Suspend or Off")
+        return STATUS.get(status, ABSENT), DPMS[dpms]
+
+    return rows_of(folders, values)
+
+
+@hookimpl
+def sysmond_probes() -> list[Probe]:
+    """Offer the table ``screen``. A screen that is plugged in is an event; one that is switched off is none."""
+    probe = Probe(SCREEN, read, 10.0, Lane.BACKGROUND, Sensitivity.PUBLIC, subsystems=("drm",))
+    return [probe._replace(needs=(f"{FOLDER}/*/dpms",), public_by_choice=True)]
