@@ -29,6 +29,8 @@ class Reason(StrEnum):
 QUIET_AFTER_OWN_WRITE_S = 35.0
 # Every flush costs a few metadata writes: not more often than this, however busy the disk.
 FLUSHES_APART_S = 300.0
+# A job that does not end at all is killed: the disk hangs, or the library does.
+JOB_S = 600.0
 # What the disk did longer ago than this does not say that it is still awake.
 SEEN_S = 20.0
 # Not disks that spin or sleep: memory, loops and what stands on other disks, which are counted themselves.

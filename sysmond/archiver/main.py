@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sysmond.archiver import children
 from sysmond.archiver.children import KILLED_S, PLACES, STOP_SIGNALS, Job, Running, flush, merge, seal
 from sysmond.archiver.disk_writes import Ledger
-from sysmond.archiver.flushing import Reason
+from sysmond.archiver.flushing import JOB_S, Reason
 from sysmond.archiver.watch import LOOK_MIN_S, NEVER_S, DiskWatch, RingWatch
 from sysmond.base import clock, event_kinds
 from sysmond.base.allowance import Allowance
@@ -45,8 +45,7 @@ LOOK_FIRST_S = 5.0
 # A job is promoted when it was idle for so long, or for this part of the time that the rings still hold.
 IDLE_JOB_S = 60.0
 IDLE_FRACTION = 0.15
-# A job that does not end at all is killed: the disk hangs, or the library does. At shutdown there is less time.
-JOB_S = 600.0
+# At shutdown a job has less time.
 LAST_JOB_S = 90.0
 # Four tries, in which a ring that makes the job hang is found and set aside, last no longer than a ring does.
 SEAL_JOB_S = 90.0

@@ -14,6 +14,7 @@ from sysmond.base.model import Sensitivity
 from sysmond.bus.offer import offered
 from sysmond.bus.part import BusPart
 from sysmond.bus.probes import Probes
+from sysmond.bus.readers import Readers
 from sysmond.bus.status import LogControl, Status
 from sysmond.bus.steering import Steering
 from sysmond.bus.wire.interface import Interface, ours
@@ -40,8 +41,9 @@ class Loop:
         self._part = part = BusPart(settings, plan, lambda line: None if log.is_silent else say(line))
         steering = Steering(part)
         probes = Probes(part, steering)
-        status = Status(part, probes)
-        manager = (steering, status, *offered(part, probes))
+        readers = Readers(part.settings.folders)
+        status = Status(part, probes, readers)
+        manager = (steering, status, *offered(part, probes, readers))
         part.service.export(OBJECT_PATH, *manager, Objects(part.service), log)
         part.when_planned.append(lambda: part.service.changed(OBJECT_PATH, status, "TickPeriod"))
 

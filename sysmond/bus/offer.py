@@ -13,7 +13,7 @@ from sysmond.bus.wire.interface import Interface
 from sysmond.bus.wire.names import OBJECT_PATH
 
 
-def offered(part: BusPart, probes: Probes) -> list[Interface]:
+def offered(part: BusPart, probes: Probes, readers: Readers) -> list[Interface]:
     """The interfaces of the manager that these are."""
 
     def planned() -> dict[str, Sensitivity]:
@@ -38,7 +38,7 @@ def offered(part: BusPart, probes: Probes) -> list[Interface]:
     part.needed_by.append(holds.are_there)
     return [
         Values(latest),
-        History(Readers(part.settings.folders), latest),
+        History(readers, latest),
         Subscriptions(part.service, latest),
         events,
         holds,

@@ -3,15 +3,19 @@
 
 ``python -m sysmond.bus.reader BULK``: the question is JSON on standard input, the answer JSON on standard output; both
 are files in memory, as is the descriptor BULK for the numbers: the times (int64, UTC nanoseconds), then each column
-(float64, NaN where absent), little endian. Where the service is root, it becomes whoever asks before it opens any
-recording, so that the kernel decides; the program is loaded before that, and nobody may look into it who could not
-before. Whoever starts it bounds its memory and its time.
+(float64, NaN where absent), little endian. Without BULK, standard input is a socket over which these three descriptors
+come: so the bus part of an installed service, which may not read what is restricted, asks somebody who may.
+
+Where the service is root, it becomes whoever asks before it opens any recording, so that the kernel decides; the
+program is loaded before that, and nobody may look into it who could not before. Whoever starts it bounds its memory and
+its time.
 """
 
 import codecs
 import json
 import math
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,13 +25,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Sensitivity
 from sysmond.errors import Error, NotPermittedError, UsageError
-from sysmond.machine.folders import Folders
+from sysmond.machine.folders import SYSTEM_RUNTIME, SYSTEM_STATE, Folders
 
 if TYPE_CHECKING:
     from sysmond.base.result import Column, Entry, Explanation, Float64Array, Int64Array, LongEntry, Result
     from sysmond.history import Archive
 
 NICENESS = 10
+# Descriptors: of the question, the answer, and the numbers.
+HANDED_OVER = 3
 # The group of who has none (nogroup).
 NOBODY = 65534
 # What an answer has beside the numbers: of more than this the newest.
@@ -247,12 +253,20 @@ def boots(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:  
     return {"boots": [list(boot) for boot in archive.boots()]}
 
 
+def budget(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer:  # noqa: ARG001  all are called alike
+    """What each tier takes and keeps."""
+    from sysmond.commands import upkeep  # noqa: PLC0415  seldom asked for
+
+    return {"tiers": upkeep.forecasts(Folders(question.state, question.runtime))}
+
+
 QUESTIONS: dict[str, Callable[[HistoryQuestion, "Archive", int], Answer]] = {
     "query": query,
     "rows": rows,
     "events": events,
     "boots": boots,
     "points": points,
+    "budget": budget,
 }
 
 
@@ -310,9 +324,20 @@ def _line(failure: Exception) -> str:
 
 def main() -> int:
     """Read the question, answer it, end."""
-    os.nice(NICENESS)
-    question = HistoryQuestion(**json.load(sys.stdin))
-    json.dump(answer(question, int(sys.argv[1])), sys.stdout)
+    if len(sys.argv) > 1:
+        os.nice(NICENESS)
+        question = HistoryQuestion(**json.load(sys.stdin))
+        json.dump(answer(question, int(sys.argv[1])), sys.stdout)
+        return 0
+    # Who asks sees when the last copy of the socket is closed: at the end of this process.
+    asking = socket.socket(fileno=sys.stdin.fileno())
+    _, (asked, said, bulk), _, _ = socket.recv_fds(asking, 1, HANDED_OVER)
+    with os.fdopen(asked) as file:
+        question = HistoryQuestion(**json.load(file))
+    # Only of the machine's own recorder, and as nobody but this user.
+    question = question._replace(state=SYSTEM_STATE, runtime=SYSTEM_RUNTIME, uid=None)
+    with os.fdopen(said, "w") as file:
+        json.dump(answer(question, bulk), file)
     return 0
 
 

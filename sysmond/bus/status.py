@@ -11,6 +11,7 @@ from sysmond.base import clock
 from sysmond.base.model import Lane, Sensitivity
 from sysmond.bus.part import BusPart
 from sysmond.bus.probes import Probes, variants
+from sysmond.bus.readers import Readers
 from sysmond.bus.wire import names
 from sysmond.bus.wire.adapter import Variant, clean
 from sysmond.bus.wire.errors import ForeignCallError
@@ -40,8 +41,9 @@ class Status(Interface):
 
     NAME = names.MANAGER
 
-    def __init__(self, part: BusPart, probes: Probes) -> None:
+    def __init__(self, part: BusPart, probes: Probes, readers: Readers) -> None:
         """``part``: whose folders these are."""
+        self._readers = readers
         self._part = part
         self._probes = probes
         self._folders = part.settings.folders
@@ -103,7 +105,9 @@ class Status(Interface):
     async def get_budget(self, request: CallContext, options: Options) -> list[BudgetRow]:
         """By tier: budget and use in bytes, bytes a day, days that it keeps; NaN where that is unknown yet."""
         read_options(options, {})
-        forecasts = await self._part.commands.json(request.caller.uid, "budget")
+        # Sizes of what is restricted are among them, and no rows: a service that may read those tells everybody.
+        reply = await self._readers.ask(request.caller, "budget", 0, uid=None)
+        os.close(reply.bulk)
         nan = float("nan")
         return [
             (
@@ -113,7 +117,7 @@ class Status(Interface):
                 nan if forecast["bytes_per_day"] is None else float(forecast["bytes_per_day"]),
                 nan if forecast["days"] is None else float(forecast["days"]),
             )
-            for tier, forecast in forecasts.items()
+            for tier, forecast in reply.document["tiers"].items()
         ]
 
     @method("options:a{sv}", "settings:a(sssu)", bytes_max=WHOLE_BYTES_MAX)

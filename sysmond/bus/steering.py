@@ -6,7 +6,7 @@ Whatever changes something is asked of the part whose business it is, and answer
 
 from typing import TYPE_CHECKING, Any
 
-from sysmond.archiver.main import JOB_S
+from sysmond.archiver.flushing import JOB_S
 from sysmond.base.event_kinds import MARK
 from sysmond.base.model import INTERVAL_MIN_NS
 from sysmond.base.timespec import Notation, format_time

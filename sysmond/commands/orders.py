@@ -3,7 +3,7 @@
 
 import argparse
 
-from sysmond.archiver import main as archiver
+from sysmond.archiver.flushing import JOB_S
 from sysmond.base.event_kinds import MARK, PEOPLE
 from sysmond.base.terminal import put, say
 from sysmond.errors import EXIT_PARTIAL, ConfigError, Error, UsageError
@@ -14,7 +14,7 @@ from sysmond.ring.frame import EVENT_BYTES_MAX
 from sysmond.ring.progress import ARCHIVER
 
 ANSWER_S = 30.0
-FLUSH_S = 2 * archiver.JOB_S
+FLUSH_S = 2 * JOB_S
 # Others may have asked before.
 RELOAD_S = 2 * (RESOLVE_S + FOLLOW_S)
 

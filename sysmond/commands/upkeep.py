@@ -58,17 +58,7 @@ def budget(folders: Folders, options: argparse.Namespace) -> int:
 
     :raises NotPermittedError: naming the folder.
     """
-    settings = _settings(folders, options.config)
-    limits, _ = retention.of_settings(settings)
-    bits = {FINEST_TIER: settings.significant_bits}  # Buckets keep every digit.
-    try:
-        answer = {tier: _forecast(folders, tier, limits[tier], bits.get(tier, 0)) for tier in TIERS_NS}
-        answer[EVENTS] = _forecast_of(EVENTS, limits[EVENTS], *_use_of_events(folders))
-        for tier, limit in retention.of_records(settings).items():
-            answer[f"records.{tier}"] = _forecast_of(tier, limit, *_use_of_long(folders, tier))
-    except PermissionError as failure:
-        right = "root, the recorder's user and members of the group sysmond may"
-        raise NotPermittedError(f"{refusal(failure)}; {right}") from failure
+    answer = forecasts(folders, options.config)
     if options.json:
         put(json.dumps(answer))
         return 0
@@ -83,6 +73,25 @@ def budget(folders: Folders, options: argparse.Namespace) -> int:
         used, whole = _megabytes(forecast["used_bytes"]), _megabytes(forecast["budget_bytes"])
         put(f"{tier:<14}{whole:>12}{used:>12}{a_day:>12}{keeps:>12}")
     return 0
+
+
+def forecasts(folders: Folders, file: str | None = None) -> dict[str, dict[str, Any]]:
+    """Forecast by tier, as JSON has it. ``file``: the configuration whose limits are to hold, instead of the plan's.
+
+    :raises NotPermittedError: naming the folder.
+    """
+    settings = _settings(folders, file)
+    limits, _ = retention.of_settings(settings)
+    bits = {FINEST_TIER: settings.significant_bits}  # Buckets keep every digit.
+    try:
+        answer = {tier: _forecast(folders, tier, limits[tier], bits.get(tier, 0)) for tier in TIERS_NS}
+        answer[EVENTS] = _forecast_of(EVENTS, limits[EVENTS], *_use_of_events(folders))
+        for tier, limit in retention.of_records(settings).items():
+            answer[f"records.{tier}"] = _forecast_of(tier, limit, *_use_of_long(folders, tier))
+    except PermissionError as failure:
+        right = "root, the recorder's user and members of the group sysmond may"
+        raise NotPermittedError(f"{refusal(failure)}; {right}") from failure
+    return answer
 
 
 def _settings(folders: Folders, file: str | None) -> ArchiverSettings:

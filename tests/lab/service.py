@@ -40,6 +40,10 @@ PACKAGES = (
 MODULES = ("sysmond", "sysmon_tools", "sysmond_probes")
 PROGRAMS = {"sysmond": "sysmond", "sysmonctl": "sysmonctl", "sysmon-extract": "sysmon_extract"}
 RESIDENTS = ("sampler", "background", "archiver", "bus")
+CALL = (
+    *("busctl", "--json=short", "call", "org.sysmond.SystemMonitor1", "/org/sysmond/SystemMonitor1"),
+    "org.sysmond.SystemMonitor1.Manager",
+)
 BOOT_S = 60.0
 COMES_S = 30.0
 IDLE_S = 100.0
@@ -223,6 +227,23 @@ def orders_reach_all_parts(made: Container) -> None:
     assert "state    running" in said, said
 
 
+def callers_on_the_bus_get_what_their_class_may_see(made: Container) -> None:
+    """The bus part may not read what is restricted: a reader that systemd starts answers who may."""
+    stranger = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups")
+    history = ("History", "asxxtasa{sv}", "1", "self/cpu@sampler", *"00000")
+    restricted = ("GetRows", "sxxta{sv}", "process_private", *"0000")
+    for words in (history, restricted, ("GetBudget", "a{sv}", "0")):
+        said = made.run(*CALL, *words)
+        assert json.loads(said)["data"][0], (words, said)
+    assert "process_private" in made.run(*stranger, *CALL, *restricted, check=False)
+    assert json.loads(made.run(*stranger, *CALL, *history))["data"][0]
+    assert "Permission denied" in made.run(*stranger, *CALL, "GetBudget", "a{sv}", "0", check=False)
+    ask = "import socket; socket.socket(socket.AF_UNIX).connect('/run/sysmond/reader')"
+    other = ("setpriv", "--reuid=sysmond-sampler", "--regid=sysmond-parts", "--init-groups")
+    assert "PermissionError" in made.run(*other, "python3", "-c", ask, check=False), "only the bus part may ask it"
+    wait_for("no reader stays", lambda: not made.run("systemctl", "list-units", "--no-legend", "sysmond-reader@*"))
+
+
 def each_part_comes_back(made: Container) -> None:
     """After a restart, and after it was killed."""
     for order in (("restart",), ("kill", "--signal=KILL")):
@@ -316,6 +337,7 @@ CHECKS = (
     programs_of_the_kernel_are_used_without_a_capability,
     both_classes_reach_the_disk,
     orders_reach_all_parts,
+    callers_on_the_bus_get_what_their_class_may_see,
     each_part_comes_back,
     a_suspend_waits_for_the_archiver,
     the_bus_part_is_there_while_it_is_needed,

@@ -23,6 +23,7 @@ EXPOSURE_MAX = {
     "sysmond-background": 2.8,
     "sysmond-archiver": 0.5,
     "sysmond-bus": 0.5,
+    "sysmond-reader@": 0.5,
     "sysmond-smart": 1.1,
     "sysmond-bpf": 1.4,
     "sysmond-plan": 0.7,
@@ -114,7 +115,7 @@ def test_every_part_is_a_unit_with_a_user_and_a_folder_of_its_own() -> None:
 def test_the_target_starts_every_unit_that_nothing_else_starts() -> None:
     wanted = set(values(ETC / "systemd/system/sysmond.target", "Wants"))
     by_others = {"sysmond.target", "run-sysmond-bpf.mount", "sysmond-bus.service"}
-    by_others |= {"sysmond-reload.service", "sysmond-smart.service"}
+    by_others |= {"sysmond-reader@.service", "sysmond-reload.service", "sysmond-smart.service"}
     assert wanted == {unit.name for unit in UNITS} - by_others
 
 
