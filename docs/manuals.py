@@ -8,6 +8,7 @@ when they are needed and not kept: argparse words them differently from one Pyth
 import argparse
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import shtab
@@ -15,6 +16,7 @@ from argparse_manpage.manpage import Manpage
 
 from docs.generate import PROGRAMS, parser_of
 from sysmond import __version__
+from sysmond.machine.commandline import subparsers
 
 HERE = Path(__file__).resolve().parent
 COMPLETIONS = {
@@ -22,6 +24,42 @@ COMPLETIONS = {
     "zsh": "zsh/vendor-completions/_{}",
     "fish": "fish/vendor_completions.d/{}.fish",
 }
+# What shells run for names that only a running recorder knows. Bash breaks words at some signs of a path, and replaces
+# what is behind the last of them only, or from it on where it is an @.
+PREAMBLES = {
+    "bash": """\
+_sysmond_complete() {
+  local line=${COMP_LINE:0:COMP_POINT} word before="" name user=""
+  word=${line##*[[:space:]]}
+  [[ " $line " == *" --user "* ]] && user=--user
+  local breaks=${COMP_WORDBREAKS//[^@:=]/}
+  [[ -n $breaks && $word == *["$breaks"]* ]] && before=${word%"${word##*["$breaks"]}"}
+  before=${before%@}
+  while IFS= read -r name; do printf '%s\\n' "${name#"$before"}"; done < <(
+    sysmonctl complete $user "$1" -- "$word" 2>/dev/null)
+}
+_sysmond_complete_probes() { _sysmond_complete probes; }
+_sysmond_complete_paths() { _sysmond_complete paths; }
+""",
+    "zsh": """\
+_sysmond_complete() {
+  local -a names
+  names=("${(@f)$(sysmonctl complete ${words[(r)--user]} $1 -- "$PREFIX" 2>/dev/null)}")
+  compadd -- ${names:#}
+}
+_sysmond_complete_probes() { _sysmond_complete probes }
+_sysmond_complete_paths() { _sysmond_complete paths }
+""",
+    "fish": """\
+function _sysmond_complete
+  set -l user
+  contains -- --user (commandline -opc); and set user --user
+  sysmonctl complete $user $argv[1] -- (commandline -ct) 2>/dev/null
+end
+""",
+}
+# By the metavar of a positional argument.
+RECORDED = {"NAME": "probes", "METRIC": "paths", "PATH": "paths"}
 
 
 def main(folder: Path) -> int:
@@ -39,8 +77,24 @@ def files(program: str, parser: argparse.ArgumentParser) -> dict[str, str]:
     """What a program has, by its path below ``/usr/share``."""
     # An older shtab (Debian 13) does not know fish.
     shells = {shell: name for shell, name in COMPLETIONS.items() if shell in shtab.SUPPORTED_SHELLS}
-    made = {name.format(program): shtab.complete(parser, shell=shell) for shell, name in shells.items()}
+    for positional in _positionals(parser):
+        if (kind := RECORDED.get(str(positional.metavar))) is not None:
+            function = f"_sysmond_complete_{kind}"
+            commands = {"bash": function, "zsh": function, "fish": f"(_sysmond_complete {kind})"}
+            vars(positional)["complete"] = commands  # Where shtab looks for it.
+    made = {
+        name.format(program): shtab.complete(parser, shell=shell, preamble=PREAMBLES[shell])
+        for shell, name in shells.items()
+    }
+    if zsh := made.get(COMPLETIONS["zsh"].format(program)):  # What may be repeated is not the last word for shtab only.
+        made[COMPLETIONS["zsh"].format(program)] = re.sub(r'"\(\*\):(?!:)', '"*:', zsh)
     return {f"man/man1/{program}.1": manual(program, parser), **made}
+
+
+def _positionals(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The positional arguments of a program and of its commands."""
+    for each in (parser, *(command for _, command in subparsers(parser))):
+        yield from (action for action in each._actions if not action.option_strings)  # noqa: SLF001  argparse has no list
 
 
 def manual(program: str, parser: argparse.ArgumentParser) -> str:

@@ -2,7 +2,6 @@
 """sysmonctl: sees and steers a running sysmond, over D-Bus."""
 
 import argparse
-import asyncio
 import json
 import os
 import sys
@@ -81,6 +80,9 @@ def parser() -> Parser:
     command("doctor", "say of each source whether it is there, and what would help where it is not")
     report = command("report-bug", "gather what helps to find a bug, without private data; say what it is")
     report.add_argument("--output-file", "-o", metavar="FILE", help="write it there, as a .tar.gz")
+    complete = command("complete", "say what may stand there, a line each; for shells")
+    complete.add_argument("kind", metavar="KIND", choices=("probes", "paths"), help="probes or paths")
+    complete.add_argument("word", metavar="WORD", nargs="?", default="", help="what is there already")
     watch = command("watch", "show the newest values, every second")
     watch.add_argument("paths", metavar="METRIC", nargs="+", help="table[/metric][@instance], with * and ?")
     watch.add_argument("--count", metavar="N", type=_count, help="end after N times")
@@ -105,8 +107,17 @@ def _count(text: str) -> int:
     return int(text)
 
 
-async def _run(options: argparse.Namespace) -> int:
-    output = await _answer(options)
+def _complete(options: argparse.Namespace) -> int:
+    from sysmon_tools.complete import offer  # noqa: PLC0415  as below; this one needs none of that
+
+    put(*offer(options.kind, options.word, user=options.user))
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    import asyncio  # noqa: PLC0415  as below
+
+    output = asyncio.run(_answer(options))
     if output is None:
         return 0
     if options.json:
@@ -131,7 +142,8 @@ async def _answer(options: argparse.Namespace) -> "CommandOutput | None":
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; give its exit code."""
     try:
-        code = asyncio.run(_run(parser().parse_args(arguments)))
+        options = parser().parse_args(arguments)
+        code = _complete(options) if options.command == "complete" else _run(options)
         sys.stdout.flush()
     except Error as wrong:
         say(str(wrong), PROGRAM)

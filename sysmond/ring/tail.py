@@ -87,6 +87,14 @@ class Tail:
                 return True
         return True
 
+    def explain(self, take: Take) -> None:
+        """Give the explanations that are in the ring now to ``take``, but for those that are overwritten meanwhile.
+
+        :raises OSError: as ``read``. :raises ValueError: as ``read``.
+        """
+        head, tail, *_ = self._live()
+        self._walk(tail, head, take, EXPLAINING, explained=head)
+
     def _live(self) -> tuple[int, ...]:
         words = os.pread(self._file, _LIVE.size, HEAD * 8)
         return _LIVE.unpack(words) if len(words) == _LIVE.size else (self._end, 0, 0, 0, 0)
