@@ -26,6 +26,9 @@ _TCP = f"{SNMP} Tcp:"
 _TCP_EXT = f"{NETSTAT} TcpExt:"
 _UDP = f"{SNMP} Udp:"
 
+# What goes wrong here goes wrong for long; the counters lose nothing between two readings.
+SELDOM_S = 10.0
+
 IP = Table(
     "ip",
     doc="IPv4 datagrams. A datagram joined from several by GRO counts once, unless a metric says otherwise.",
@@ -403,4 +406,5 @@ def reader(table: Table) -> Callable[[Host], Iterator[Row]]:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the tables ``ip``, ``icmp``, ``tcp`` and ``udp``."""
-    return [Probe(table, reader(table), pure=True) for table in (IP, ICMP, TCP, UDP)]
+    seldom = [Probe(table, reader(table), SELDOM_S, pure=True) for table in (IP, ICMP)]
+    return seldom + [Probe(table, reader(table), pure=True) for table in (TCP, UDP)]

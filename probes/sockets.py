@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from sysmond.probe import Fields, Host, Probe, Row, Table, gauge, hookimpl
 
+INTERVAL_S = 5.0
 PATH = "/proc/net/sockstat"
 PATH_6 = "/proc/net/sockstat6"
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -82,4 +83,4 @@ def _read_if_there(host: Host, path: str) -> bytes:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``socket``."""
-    return [Probe(SOCKET, Sockstat().read, pure=True)]
+    return [Probe(SOCKET, Sockstat().read, INTERVAL_S, pure=True)]
