@@ -26,6 +26,7 @@ LEAN = (
     "base.clock",
     "base.counters",
     "base.derived_columns",
+    "base.eased_pace",
     "base.event_kinds",
     "base.formula",
     "base.model",
