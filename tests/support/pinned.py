@@ -10,15 +10,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from sysmond.base.model import Table
 from sysmond.records import Records
 from sysmond.tasks.bpf import loader
 from sysmond.tasks.bpf.loader import BTF, LoadRequest, load, unload
 from sysmond.tasks.bpf.refusals import missing_capabilities
+
+if TYPE_CHECKING:
+    import pytest
 
 OBJECTS = Path(__file__).resolve().parent.parent.parent / "sysmond/tasks/bpf" / loader.ARCHITECTURES[os.uname().machine]
 MNT_DETACH = 2
@@ -62,7 +63,7 @@ def loaded(folder: Path, **asked: Any) -> Iterator[dict[str, Any]]:
         unload(str(folder))
 
 
-def without(patch: pytest.MonkeyPatch, program: str) -> None:
+def without(patch: "pytest.MonkeyPatch", program: str) -> None:
     """As if the kernel had not what a program needs."""
     kept = tuple(
         each._replace(needs="no_kernel_has_this") if each.name == program else each for each in loader.PROGRAMS
@@ -73,6 +74,8 @@ def without(patch: pytest.MonkeyPatch, program: str) -> None:
 @contextmanager
 def loaded_by(program: str, folder: Path) -> Iterator[str]:
     """The folder of pins with one of the programs that read processes; ``iterate`` is for kernels without the first."""
+    import pytest  # noqa: PLC0415  the kernels of the lab have nothing but Python
+
     with pytest.MonkeyPatch.context() as patch:
         if program == "iterate":
             without(patch, "snapshot")
