@@ -44,6 +44,8 @@ _SUFFIXES = {
 }
 
 _HELP_WIDTH = 100
+# It ends soon: so many more objects than there were are looked through for garbage, and what is still imported is none.
+GARBAGE_MIN = 50_000
 
 DESCRIPTION = """\
 Give back what sysmond recorded. Without a PATH: everything.
@@ -246,6 +248,7 @@ def _run(options: argparse.Namespace) -> int:
     from sysmond import history  # noqa: PLC0415  numpy and h5py: not before the command line is right
 
     gc.freeze()
+    gc.set_threshold(GARBAGE_MIN)
     gc.enable()
     archive = history.open(state_dir=options.state_dir, runtime_dir=options.runtime_dir, user=options.user)
     notes: Sequence[str] = ()

@@ -15,6 +15,8 @@ from sysmond.store.stretches.undeclared import answers_of
 
 # The rows of so many keys are read one key after the other.
 FEW_KEYS = 64
+# What was read of a portion is kept up to so much: several statistics of a column are made of the same rows.
+KEPT_BYTES_MAX = 8 << 20
 
 
 def owned_edges(part: StretchPart, edges: Int64Array) -> slice:
@@ -79,6 +81,10 @@ class Portion:
         self.valid_until_ns = min(part.end_ns, int(self.ticks[-1]) + part.stretch.interval_ns)
         self.watch = KnownFor(part)
         self._rows: tuple[Int64Array, Int64Array] | None = None
+        self._columns: dict[str, Int64Array] = {}
+        self._kept_bytes = 0
+        # Readings, and which rows hold after so many of them.
+        self._indexed: tuple[Int64Array, Int64Array] | None = None
 
     def narrowed(self, new: Int64Array) -> "Portion":
         """Only the keys that ``new`` gives a number, int64[key of the window]; -1 for the others."""
@@ -105,11 +111,15 @@ class Portion:
 
     def index(self, readings: Int64Array) -> Int64Array:
         """Which of ``rows`` holds after so many readings: int64[key, edge], -1 before the first of its key."""
+        if self._indexed is not None and np.array_equal(self._indexed[0], readings):
+            return self._indexed[1]
         reading, begins = self.rows()
         span = len(self.ticks) + 1
         order = np.repeat(np.arange(len(self.local)), self.stretch.counts[self.local]) * span + reading
         rows = np.searchsorted(order, np.arange(len(self.local))[:, None] * span + readings[None, :], "left") - 1
         rows[rows < begins[:, None]] = -1
+        if rows.nbytes <= KEPT_BYTES_MAX:
+            self._indexed = readings, rows
         return rows
 
     def seen(self, edges: Int64Array) -> BoolArray:
@@ -138,7 +148,17 @@ class Portion:
     def column(self, name: str) -> Int64Array:
         """A column at ``rows``: int64[row], as stored; texts by their codes."""
         parts = parts_of(self.stretch.table, name)
-        return self._joined(name, [self._gathered(partial(self.stretch.column, part)) for part in parts])
+        return self._joined(name, [self._stored(part) for part in parts])
+
+    def _stored(self, name: str) -> Int64Array:
+        """A metric at ``rows``: int64[row], as stored."""
+        column = self._columns.get(name)
+        if column is None:
+            column = self._gathered(partial(self.stretch.column, name))
+            if self._kept_bytes + column.nbytes <= KEPT_BYTES_MAX:
+                self._columns[name] = column
+                self._kept_bytes += column.nbytes
+        return column
 
     def summary(self, kind: str, name: str) -> Int64Array:
         """What each key began or ended with, or its largest: int64[key]."""

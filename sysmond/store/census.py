@@ -17,7 +17,6 @@ from sysmond.base.result import Event, LongEntry
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import CorruptError, Error, UsageError
 from sysmond.machine.folders import Folders
-from sysmond.plan import catalogue
 from sysmond.ring.snapshot import Snapshot
 from sysmond.store import events, pins
 from sysmond.store.archive import Name
@@ -130,6 +129,8 @@ class Census:
 
     def answers(self, table: str) -> Answers | None:
         """What a table that is recorded now declares about answers; None where it does not, or nobody may know."""
+        from sysmond.plan import catalogue  # noqa: PLC0415  of our own tables it is known
+
         try:
             return catalogue.answers_in(self._folders.runtime).get(table)
         except CorruptError as damage:

@@ -20,7 +20,7 @@ PROGRAMS = {
 }
 # Runs a program by its entry point. Interrupted as a module is looked for, or it says which are.
 LOOKED_FOR = """
-import json, signal, sys
+import json, os, signal, sys
 from importlib.metadata import distribution
 
 names = []
@@ -34,6 +34,8 @@ class Finder:
 interrupt_at, program, *sys.argv[1:] = sys.argv[1:]
 (point,) = distribution("sysmond").entry_points.select(group="console_scripts", name=program)
 sys.meta_path.insert(0, Finder())
+if not interrupt_at:
+    os._exit = sys.exit  # There is something to be said after that.
 try:
     code = point.load()()
 finally:
@@ -97,3 +99,19 @@ def test_an_interrupt_later_is_quiet_too(monkeypatch: pytest.MonkeyPatch, capfd:
     monkeypatch.setattr("sysmon_tools.extract.main", interrupted)
     assert entry.sysmon_extract() == 130
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_was_written_is_there_as_a_program_ends_at_once() -> None:
+    """Also what waits in buffers; where it cannot be written, the interpreter says so and fails."""
+    main = (
+        "import sys, types, atexit\nfrom sysmond import entry\n"
+        "def main():\n    sys.stdout.write('x' * 100)\n    sys.stderr.write('y')\n    return 3\n"
+        "sys.modules['sysmon_tools.extract'] = types.SimpleNamespace(main=main)\n"
+        "atexit.register(print, 'taken apart')\nsys.exit(entry.sysmon_extract())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", main], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "x" * 100, "y")
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([sys.executable, "-c", main], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode not in {0, 3}
+    assert "No space left on device" in done.stderr
