@@ -30,36 +30,49 @@ STATUS = {"connected": 1, "disconnected": 0}
 DPMS = {"On": 1, "Standby": 0, "Suspend": 0, "Off": 0}
 
 
-def connectors(host: Host) -> dict[str, str]:
-    """By instance the folders of connectors."""
-    found = [match for name in host.names(FOLDER) if (match := CONNECTOR.fullmatch(name))][:CONNECTORS_MAX]
-    names = [match[1] for match in found]
+def connectors(host: Host, names: list[str]) -> dict[str, str]:
+    """By instance the folders of those among the names that are connectors."""
+    found = [match for name in names if (match := CONNECTOR.fullmatch(name))][:CONNECTORS_MAX]
+    sockets = [match[1] for match in found]
     folders: dict[str, str] = {}
     for match in found:
         folder = f"{FOLDER}/{match[0]}"
-        name = match[1] if names.count(match[1]) == 1 else f"{match[1]}-{address(host.root, folder)}"
+        name = match[1] if sockets.count(match[1]) == 1 else f"{match[1]}-{address(host.root, folder)}"
         folders.setdefault(printable(name.encode("utf-8", "surrogateescape")), folder)
     return folders
 
 
-def read(host: Host) -> Iterator[Row]:
-    """Give a row for each connector."""
-    folders = connectors(host)
+def screen(host: Host, folder: str) -> Absence | tuple[int, int]:
+    """Read one connector.
 
-    def values(instance: str) -> Absence | tuple[int, int]:
-        folder = folders[instance]
-        if host.is_asleep(folder):
-            return Absence(Cause.ASLEEP)
-        status, dpms = (host.read(f"{folder}/{file}").decode("ascii", "replace").strip() for file in ("status", "dpms"))
-        if dpms not in DPMS:
-            raise ValueError(f"dpms {dpms[:16]!r}; expected On, Standby, Suspend or Off")
-        return STATUS.get(status, ABSENT), DPMS[dpms]
+    :raises OSError: as the kernel says.
+    :raises ValueError: where it is neither on nor off.
+    """
+    if host.is_asleep(folder):
+        return Absence(Cause.ASLEEP)
+    status, dpms = (host.read(f"{folder}/{file}").decode("ascii", "replace").strip() for file in ("status", "dpms"))
+    if dpms not in DPMS:
+        raise ValueError(f"dpms {dpms[:16]!r}; expected On, Standby, Suspend or Off")
+    return STATUS.get(status, ABSENT), DPMS[dpms]
 
-    return rows_of(folders, values)
+
+class Screens:
+    """Reads all connectors; how they are called is found out when some come or go."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._names: list[str] = []
+        self._folders: dict[str, str] = {}
+
+    def read(self, host: Host) -> Iterator[Row]:
+        """Give a row for each."""
+        if (names := host.names(FOLDER)) != self._names:
+            self._names, self._folders = names, connectors(host, names)
+        return rows_of(self._folders, lambda instance: screen(host, self._folders[instance]))
 
 
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``screen``. A screen that is plugged in is an event; one that is switched off is none."""
-    probe = Probe(SCREEN, read, 10.0, Lane.BACKGROUND, Sensitivity.PUBLIC, subsystems=("drm",))
+    probe = Probe(SCREEN, Screens().read, 10.0, Lane.BACKGROUND, Sensitivity.PUBLIC, subsystems=("drm",))
     return [probe._replace(needs=(f"{FOLDER}/*/dpms",), public_by_choice=True)]

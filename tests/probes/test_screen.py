@@ -25,7 +25,7 @@ def laptop(tmp_path: Path) -> Path:
 
 
 def rows(root: Path) -> dict[str, object]:
-    return dict(screen.read(Host(str(root))))
+    return dict(screen.Screens().read(Host(str(root))))
 
 
 def test_a_screen_is_connected_and_on_and_that_of_a_card_that_sleeps_is_not_asked(laptop: Path) -> None:
