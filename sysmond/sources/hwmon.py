@@ -67,7 +67,8 @@ class Chip:
     """A chip as one table sees it: its sensors, their limits once they are known, and its last rows.
 
     ``name``: that of its folder in ``/sys/class/hwmon``; ``folder``: where its attributes are. ``slots``: when it may
-    be asked. ``is_firmware``: whether it is asked more seldom where it answers slowly.
+    be asked. ``spelled``: how its sensors begin. ``is_firmware``: whether it is asked more seldom where it answers
+    slowly.
     """
 
     def __init__(self, host: Host, name: str) -> None:
@@ -83,7 +84,7 @@ class Chip:
         except FileNotFoundError:  # Old drivers have their attributes in the folder of the device.
             self.folder += "/device"
             driver = host.read_anew(f"{self.folder}/name")
-        self.driver = printable(driver) or name
+        self.driver = self.spelled = printable(driver) or name
         self.sensors: list[Sensor] = []
         self.rows: list[Row] = []
         self._limits: dict[str, tuple[int, ...]] = {}
@@ -173,7 +174,7 @@ class Sensors:
         self._has_cores = cores
         if host is not self._host or seen != self._seen:
             self._host, self._seen = host, seen
-            self.slow.forget(host, [chip.driver for chip in self._chips])
+            self.slow.forget(host, [chip.spelled for chip in self._chips])
             self._chips = self._look(host, seen)
         for chip in self._chips:
             try:
@@ -181,7 +182,7 @@ class Sensors:
             except OSError as problem:
                 absence = why(chip.driver, problem)
             if absence is None and (chip.slots.is_due() or not chip.rows):
-                with self.slow.timed(host, chip.driver, chip.slots) if chip.is_firmware else nullcontext():
+                with self.slow.timed(host, chip.spelled, chip.slots) if chip.is_firmware else nullcontext():
                     chip.rows = chip.ask(host, self._digits)
             yield from chip.rows if absence is None else ((sensor.instance, absence) for sensor in chip.sensors)
 
@@ -197,14 +198,13 @@ class Sensors:
         drivers = [chip.driver for chip in chips]
         left = SENSORS_MAX
         for chip in chips:
-            spelled = chip.driver
             if drivers.count(chip.driver) > 1:
-                spelled += f"-{address(host.root, f'{FOLDER}/{chip.name}')}"
-            chip.sensors = self._sensors(host, chip, spelled, labels.get(chip.name))[:left]
+                chip.spelled += f"-{address(host.root, f'{FOLDER}/{chip.name}')}"
+            chip.sensors = self._sensors(host, chip, labels.get(chip.name))[:left]
             left -= len(chip.sensors)
         return _distinct([chip for chip in chips if chip.sensors])
 
-    def _sensors(self, host: Host, chip: Chip, spelled: str, labels: Labels | None) -> list[Sensor]:
+    def _sensors(self, host: Host, chip: Chip, labels: Labels | None) -> list[Sensor]:
         files = set(host.names_anew(chip.folder))
         pairs = sorted(match.groups() for match in map(self._value.fullmatch, files) if match)
         best = {feature: min((end for f, end in pairs if f == feature), key=self._order.index) for feature, _ in pairs}
@@ -219,7 +219,7 @@ class Sensors:
                 attribute if attribute in files else ""
                 for attribute in (f"{feature}_{end}" for end in ("fault", *self._limits))
             )
-            instance = f"{spelled}:{printable(label) or feature}"
+            instance = f"{chip.spelled}:{printable(label) or feature}"
             there = tuple(alarm for alarm in alarms if alarm in files) if self._has_alarm else None
             value = f"{feature}_{best[feature]}" if best[feature] in self._values else ""
             sensors.append(Sensor(instance, value, fault, tuple(limits), there))

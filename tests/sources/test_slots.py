@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from sysmond_probes import temperature
+from sysmond_probes import hwmon, temperature
 
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
@@ -121,6 +121,23 @@ def test_a_chip_that_is_no_firmware_keeps_its_pace(
         host.new_tick()
         rows = dict(probe.read(host))
         assert rows["jc42-i2c-0-19:temp1"][0] == number
+
+
+def test_two_chips_of_one_name_are_told_apart(times: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(2):
+        fan = f"P: /devices/platform/oxp.{number}"
+        chip = f"{fan}/hwmon/hwmon{number}\nE: SUBSYSTEM=hwmon\nL: device=../../../oxp.{number}"
+        sysfs.devices(tmp_path, f"{fan}\nE: SUBSYSTEM=platform\n\n{chip}\nA: name=oxpec\nA: fan1_input=1998")
+    fans = next(probe for probe in hwmon.sysmond_probes() if probe.table.name == "fan")
+    host, seconds = Host(str(tmp_path)), count()
+    host.folder = str(tmp_path)
+    monkeypatch.setattr(slots, "monotonic", lambda: float(next(seconds)))
+    for times.now_s in range(600, 640, 10):
+        host.new_tick()
+        assert len(dict(fans.read(host))) == 2
+    assert (
+        way(host) == "asked more seldom, since they answer slowly: oxpec-isa-0000 every 20 s, oxpec-isa-0001 every 20 s"
+    )
 
 
 def test_real_firmware_that_answers_slowly_is_asked_more_seldom_and_the_doctor_is_told(tmp_path: Path) -> None:
