@@ -247,12 +247,18 @@ class Host:
         return self._is_dated
 
     def tell_way(self, table: str, way: str) -> None:
-        """Say by which of several ways a table is read, and why by none that is better: one line, for the doctor."""
+        """Say by which of several ways a table is read, and why by none that is better: one line, for the doctor.
+
+        Empty where there is nothing to say any more.
+        """
         if self._ways.get(table) == way or not self.folder:
             return
         path = f"{self.folder}/{table}{WAY_SUFFIX}"
         try:
-            note.put(path, f"{way}\n".encode("utf-8", "replace"))
+            if way:
+                note.put(path, f"{way}\n".encode("utf-8", "replace"))
+            elif os.path.exists(path):
+                os.unlink(path)
             self._ways[table] = way
         except OSError:  # It is told, not relied on; the next tick tries again.
             return

@@ -92,7 +92,7 @@ class SlowFirmware:
                 self._lengths_s.pop(device, None)
                 if slots.is_eased:
                     self._lengths_s[device] = slots.length_s
-                host.tell_way(self._table, self._way())
+            host.tell_way(self._table, self._way())  # Each time: who read before may have told something else.
 
     def forget(self, host: Host, devices: Iterable[str]) -> None:
         """Forget what was known of devices: they are gone, or have new slots."""

@@ -48,7 +48,9 @@ def host(tmp_path: Path) -> Host:
 
 
 def way(host: Host) -> str:
-    return Path(host.folder, "fan.way").read_text().strip()
+    """What the doctor is told, where it is."""
+    told = Path(host.folder, "fan.way")
+    return told.read_text().strip() if told.exists() else ""
 
 
 def test_three_slow_answers_in_a_row_double_a_slot_and_quick_ones_halve_it(times: Clock, host: Host) -> None:
@@ -62,7 +64,7 @@ def test_three_slow_answers_in_a_row_double_a_slot_and_quick_ones_halve_it(times
         return found
 
     assert lengths(1, 1, COSTLY_S / 2, 1, 1) == [10] * 5
-    assert not Path(host.folder, "fan.way").exists()
+    assert way(host) == ""
     assert lengths(1, 1, 1, 1) == [20, 20, 20, 40]
     assert way(host) == "asked more seldom, since they answer slowly: ec every 40 s"
     assert set(lengths(*[1] * 30)[-10:]) == {300}
@@ -105,6 +107,19 @@ def test_what_the_doctor_is_told_is_one_line_of_bounded_length(times: Clock, hos
     assert way(host).endswith("slowly: zone00 every 20 s")
     slow.forget(host, ["zone00"])
     assert way(host) == ""
+
+
+def test_what_was_told_before_a_restart_is_not_told_for_ever(times: Clock, host: Host) -> None:
+    slow, slot = SlowFirmware("fan"), Slots("", "/nowhere", 10)
+    times.takes_s = 1
+    for _ in range(3):
+        times.answer(host, slow, slot)
+    assert way(host)
+    again = Host(host.root)
+    again.folder = host.folder
+    times.takes_s = 0
+    times.answer(again, SlowFirmware("fan"), Slots("", "/nowhere", 10))
+    assert not Path(host.folder, "fan.way").exists()
 
 
 def test_a_chip_that_is_no_firmware_keeps_its_pace(
