@@ -22,27 +22,13 @@ def sysmon_extract() -> int:
     """Be ``sysmon-extract``, and end with its exit code; give that where it was interrupted."""
     code = _run("sysmon_tools.extract")
     if code != EXIT_INTERRUPTED:
-        _end(code)
+        import_module("sysmond.base.terminal").end(code)
     return code
 
 
 def sysmonctl() -> int:
     """Be ``sysmonctl``; give the exit code."""
     return _run("sysmon_tools.ctl")
-
-
-def _end(code: int) -> None:
-    """End at once, with all that was written: to take numpy and h5py apart costs 10 ms, and nothing needs that.
-
-    Where it cannot be brought out, the interpreter ends as ever, and says so.
-    """
-    try:
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
-    except (OSError, ValueError):
-        return
-    os._exit(code)
 
 
 def _run(module: str) -> int:

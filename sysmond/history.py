@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from sysmond.answers import dropping, times, wide
+from sysmond.answers import dropping, times
 from sysmond.answers.rows import summary as summaries
 from sysmond.answers.times import Length, Moment
 from sysmond.base import paths, statistic, timespec
@@ -26,12 +26,12 @@ from sysmond.store import archive
 from sysmond.store.holdings import Holdings
 from sysmond.store.of_ring import SeriesKey
 from sysmond.store.stretches.undeclared import BUILT_IN
-from sysmond.store.timeline import Timeline
-from sysmond.store.tracks import Track
 
 if TYPE_CHECKING:
     from sysmond.answers.rows.question import Request
     from sysmond.answers.sql.run import SqlAnswer
+    from sysmond.store.timeline import Timeline
+    from sysmond.store.tracks import Track
 
 
 def open(  # noqa: A001  the name that readers expect: history.open()
@@ -91,6 +91,9 @@ class Archive:
         :raises UsageError: for a pattern that means nothing recorded. :raises NotPermittedError: for one that
             means what we may not read.
         """
+        from sysmond.answers import wide  # noqa: PLC0415  who asks for long tables needs none of it
+        from sysmond.store.timeline import Timeline  # noqa: PLC0415  as above
+
         with closing(Timeline(self._folders, self._classes)) as line:
             wanted_boot = wide.find_boot(line, boot)
             ranges: dict[SeriesKey, tuple[int, int, int]] = {}
@@ -126,6 +129,9 @@ class Archive:
         if boot is None:
             extents = census.extents()
         else:
+            from sysmond.answers import wide  # noqa: PLC0415  as above
+            from sysmond.store.timeline import Timeline  # noqa: PLC0415  as above
+
             with closing(Timeline(self._folders, self._classes)) as line:
                 extents = census.extents(wide.find_boot(line, boot))
         with suppress(UsageError):  # Of a boot of which there are only rows of long tables.
@@ -150,12 +156,15 @@ class Archive:
 
             return list(records.described(records.newest(*where, table)))
         from sysmond.answers import wide_rows  # noqa: PLC0415  as above
+        from sysmond.store.timeline import Timeline  # noqa: PLC0415  as above
 
         with closing(Timeline(*where)) as line:
             return list(wide_rows.described(wide_rows.declared(line, table), line.derived(table)))
 
     def boots(self) -> list[Boot]:
         """Every boot with anything recorded, oldest first."""
+        from sysmond.store.timeline import Timeline  # noqa: PLC0415  as above
+
         with closing(Timeline(self._folders, self._classes)) as line:
             ranges: dict[str, tuple[int, int]] = {}
             for track in line.tracks:
@@ -227,6 +236,8 @@ class Archive:
         return result
 
     def _select(self, request: SeriesRequest) -> Result:
+        from sysmond.answers import wide  # noqa: PLC0415  as above
+
         if request.summary:
             summaries.check(step=request.step, stat=request.stat, raw=request.raw, explain=request.explain)
             request = request._replace(stat=summaries.STATISTICS)
@@ -490,7 +501,7 @@ class SavedAnswer(Archive):
         )
 
 
-def _extend(ranges: dict[SeriesKey, tuple[int, int, int]], track: Track, line: Timeline) -> None:
+def _extend(ranges: dict[SeriesKey, tuple[int, int, int]], track: "Track", line: "Timeline") -> None:
     """Take a track into the ranges of its series: from, to, finest resolution."""
     boot = track.lineage.boot
     for keys, first_ns, last_ns, step_ns in track.extents():
@@ -500,14 +511,14 @@ def _extend(ranges: dict[SeriesKey, tuple[int, int, int]], track: Track, line: T
             ranges[key] = (min(seen[0], start_ns), max(seen[1], end_ns), min(seen[2], step_ns))
 
 
-def _derived_keys(line: Timeline, keys: Iterable[SeriesKey]) -> list[SeriesKey]:
+def _derived_keys(line: "Timeline", keys: Iterable[SeriesKey]) -> list[SeriesKey]:
     from sysmond.answers.series import derived  # noqa: PLC0415  few ask for them
 
     return derived.named(line, keys)
 
 
 def _derived(
-    line: Timeline, ranges: Mapping[SeriesKey, tuple[int, int, int]], keys: Sequence[SeriesKey]
+    line: "Timeline", ranges: Mapping[SeriesKey, tuple[int, int, int]], keys: Sequence[SeriesKey]
 ) -> dict[SeriesKey, tuple[Metric, tuple[int, int, int]]]:
     """Of derived series what they are, and their range: that of all their metrics."""
     if not keys:

@@ -25,7 +25,6 @@ from sysmond.answers.rows.question import Request, asked, asked_of, column, fini
 from sysmond.answers.series.gaps import only_buckets, open_start_ns, outside, recorded_elsewhere
 from sysmond.base import paths
 from sysmond.base.declared_answers import within
-from sysmond.base.formula import SAME, Operand
 from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Answers, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Answered, Event, Explanation, Gap, Result
 from sysmond.base.timespec import FOREVER_NS, format_step
@@ -263,6 +262,10 @@ class Answering:
         self, columns: Mapping[str, offered.FormulaColumn], buckets: UtcBuckets, step_ns: int
     ) -> Mapping[str, offered.FormulaColumn]:
         """Give derived columns what they need of other long tables: what these answer to the same question."""
+        if not columns:
+            return columns
+        from sysmond.base.formula import SAME, Operand  # noqa: PLC0415  few ask for them
+
         labels: dict[str, list[str]] = {}
         operands: dict[str, dict[Operand, None]] = {}
         for label, derived in columns.items():
@@ -271,7 +274,7 @@ class Answering:
                 operands.setdefault(name.table, {})[name] = None
         if not operands:
             return columns
-        from sysmond.answers.rows import beside  # noqa: PLC0415  few ask for them
+        from sysmond.answers.rows import beside  # noqa: PLC0415  as above
 
         key = {name: self.offer.specs[name] for name in key_of(self.table)}
         by_operand: dict[Operand, beside.Beside] = {}

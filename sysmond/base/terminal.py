@@ -81,3 +81,18 @@ def confess(kind: type[BaseException], problem: BaseException, trace: TracebackT
         for line in "".join(format_tb(member.__traceback__)).splitlines():
             say(line, "")
         say(f"{type(member).__name__}: {member}", "")
+
+
+def end(code: int) -> None:
+    """End the program at once, with all that was written: to take numpy and h5py apart costs 10 ms, and serves nobody.
+
+    Where it cannot be brought out, the interpreter is left to say so, as it ends.
+    """
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except (OSError, ValueError):
+        return
+    os._exit(code)

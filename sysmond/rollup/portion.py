@@ -15,6 +15,8 @@ from sysmond.store.stretches.undeclared import answers_of
 
 # The rows of so many keys are read one key after the other.
 FEW_KEYS = 64
+# Of keys that have so many rows each it is quicker to look at one after the other than at all rows at once.
+LONG_ROWS = 500
 # What was read of a portion is kept up to so much: several statistics of a column are made of the same rows.
 KEPT_BYTES_MAX = 8 << 20
 
@@ -114,9 +116,16 @@ class Portion:
         if self._indexed is not None and np.array_equal(self._indexed[0], readings):
             return self._indexed[1]
         reading, begins = self.rows()
-        span = len(self.ticks) + 1
-        order = np.repeat(np.arange(len(self.local)), self.stretch.counts[self.local]) * span + reading
-        rows = np.searchsorted(order, np.arange(len(self.local))[:, None] * span + readings[None, :], "left") - 1
+        if len(begins) * LONG_ROWS <= len(reading):
+            ends = np.append(begins[1:], len(reading))[: len(begins)]
+            rows = np.empty((len(begins), len(readings)), np.int64)
+            for key, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
+                rows[key] = begin + np.searchsorted(reading[begin:end], readings, "left") - 1
+        else:
+            span = len(self.ticks) + 1
+            order = np.repeat(np.arange(len(self.local)), self.stretch.counts[self.local]) * span + reading
+            at = np.arange(len(self.local))[:, None] * span + readings[None, :]
+            rows = np.searchsorted(order, at, "left") - 1
         rows[rows < begins[:, None]] = -1
         if rows.nbytes <= KEPT_BYTES_MAX:
             self._indexed = readings, rows

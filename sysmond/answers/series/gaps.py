@@ -8,11 +8,10 @@ ends. Where several things could be blamed, what was recorded counts first, then
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, product
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sysmond.answers.series.reading import TrackView
 from sysmond.base import clock
 from sysmond.base.model import Cause, series_path
 from sysmond.base.paths import Matcher, Pattern, is_wild
@@ -23,8 +22,11 @@ from sysmond.store import archive
 from sysmond.store.coding.statistics import GAP_FACTOR
 from sysmond.store.holdings import Damage
 from sysmond.store.of_ring import Hole, SeriesKey
-from sysmond.store.timeline import Timeline
-from sysmond.store.tracks import TickRun, Track
+
+if TYPE_CHECKING:
+    from sysmond.answers.series.reading import TrackView
+    from sysmond.store.timeline import Timeline
+    from sysmond.store.tracks import TickRun, Track
 
 # Until the last tick is this many intervals ago, nothing is missing yet.
 TRAILING_INTERVALS = 3
@@ -66,7 +68,7 @@ class Things:
 
 
 def find(
-    line: Timeline, tables: Collection[str], boot: str | None, now_ns: int, asked: Iterable[SeriesKey] = ()
+    line: "Timeline", tables: Collection[str], boot: str | None, now_ns: int, asked: Iterable[SeriesKey] = ()
 ) -> list[Gap]:
     """Every gap of these tables, and of the instances that are ``asked`` for, whenever it was, in order of time."""
     tracks = [track for track in line.tracks if boot in {None, track.lineage.boot}]
@@ -92,7 +94,7 @@ def find(
 
 
 def begins(
-    line: Timeline, tables: Collection[str], gaps: Iterable[Gap], start_ns: int, boot: str | None = None
+    line: "Timeline", tables: Collection[str], gaps: Iterable[Gap], start_ns: int, boot: str | None = None
 ) -> dict[str, int]:
     """When what is known of each table begins, in a boot or in all, UTC: with its first tick, or a gap before that.
 
@@ -156,7 +158,7 @@ def _is_explained(gap: Gap, damaged: Iterable[Gap]) -> bool:
     )
 
 
-def _with_lost_boots(gaps: list[Gap], line: Timeline) -> list[Gap]:
+def _with_lost_boots(gaps: list[Gap], line: "Timeline") -> list[Gap]:
     """Blame files of boots of which nothing can be read: what seems off, the last time before they were written."""
     known = set(line.boots())
     for damage in line.damages:
@@ -173,7 +175,7 @@ def _with_lost_boots(gaps: list[Gap], line: Timeline) -> list[Gap]:
     return gaps
 
 
-def lost(line: Timeline, patterns: Collection[Pattern], boot: str | None, now_ns: int) -> Iterator[Gap]:
+def lost(line: "Timeline", patterns: Collection[Pattern], boot: str | None, now_ns: int) -> Iterator[Gap]:
     """Where damage may have taken the rows of tables of which there are none at all."""
     matchers = [Matcher(pattern) for pattern in patterns]
     tables = {pattern.table for pattern in patterns if not is_wild(pattern.table)}
@@ -189,7 +191,7 @@ def lost(line: Timeline, patterns: Collection[Pattern], boot: str | None, now_ns
 
 
 def silent(
-    view: TrackView, missing: Mapping[str, BoolArray], line: Timeline, asked: Iterable[SeriesKey]
+    view: "TrackView", missing: Mapping[str, BoolArray], line: "Timeline", asked: Iterable[SeriesKey]
 ) -> Iterator[Gap]:
     """Where a table has ticks, but none of the series asked for has a value: it was not there to be read.
 
@@ -211,7 +213,7 @@ def silent(
                     yield Gap(*utc_ns, table, *_why_silent(line, boot, table, start_ns))
 
 
-def _why_silent(line: Timeline, boot: str, table: str, tick_ns: int) -> tuple[Cause, str]:
+def _why_silent(line: "Timeline", boot: str, table: str, tick_ns: int) -> tuple[Cause, str]:
     """Blame the file whose values could not be read at a tick, else say that there was no source."""
     for hole in sorted(line.unread):
         if (hole.boot, hole.table) == (boot, table) and hole.start_ns <= tick_ns < hole.end_ns:
@@ -219,7 +221,7 @@ def _why_silent(line: Timeline, boot: str, table: str, tick_ns: int) -> tuple[Ca
     return _last_word(line, boot, table, tick_ns) or (Cause.NO_SOURCE, "")
 
 
-def _last_word(line: Timeline, boot: str, table: str, tick_ns: int) -> tuple[Cause, str] | None:
+def _last_word(line: "Timeline", boot: str, table: str, tick_ns: int) -> tuple[Cause, str] | None:
     """Why a table is silent at a tick, by the last absence that was recorded of it; None where that says nothing.
 
     It does where the table was disabled or in quarantine, and nothing that began since then has any of its series.
@@ -236,7 +238,7 @@ def _last_word(line: Timeline, boot: str, table: str, tick_ns: int) -> tuple[Cau
     return last.cause, last.detail
 
 
-def _unexplained(whole: _Break, table: str, track: Track, known: "_Known", line: Timeline) -> Iterator[Gap]:
+def _unexplained(whole: _Break, table: str, track: "Track", known: "_Known", line: "Timeline") -> Iterator[Gap]:
     """What is left of a hole in a track's ticks beside what is known otherwise, as gaps of a table."""
     boot, span = track.lineage.boot, (whole.start_tick_ns, whole.end_tick_ns)
     for start_ns, end_ns in known.left(track, table, span):
@@ -269,7 +271,7 @@ def _left(start_ns: int, end_ns: int, spans: Iterable[_Span]) -> Iterator[tuple[
 class _Known:
     """What explains holes: what was recorded of them, and other tracks, which have the rows themselves."""
 
-    def __init__(self, holes: Iterable[Hole], things: Things, tracks: Collection[Track]) -> None:
+    def __init__(self, holes: Iterable[Hole], things: Things, tracks: "Collection[Track]") -> None:
         self._tracks = tracks
         # By boot, and by table or instance, in order of time and joined where they touch.
         self._recorded: dict[tuple[str, str], list[tuple[int, int]]] = {}
@@ -282,7 +284,7 @@ class _Known:
             else:
                 recorded.append((hole.start_ns, hole.end_ns))
 
-    def left(self, track: Track, table: str, span: tuple[int, int], instance: str = "") -> Iterator[tuple[int, int]]:
+    def left(self, track: "Track", table: str, span: tuple[int, int], instance: str = "") -> Iterator[tuple[int, int]]:
         """What nothing explains of a stretch of a track (start, end) in which a table, or an instance, has no rows."""
         spans: list[_Span] = []
         # Neither of two readings that are missing side by side is explained by what lies around both.
@@ -297,7 +299,7 @@ class _Known:
         return _left(*span, spans)
 
 
-def _elsewhere(tracks: Iterable[Track], track: Track, table: str, start_ns: int, end_ns: int) -> list[_Span]:
+def _elsewhere(tracks: "Iterable[Track]", track: "Track", table: str, start_ns: int, end_ns: int) -> list[_Span]:
     """Where other tracks have a table's series near these ticks: it changed its interval, lane or class."""
     spans: list[_Span] = []
     mine: set[tuple[str, str]] | None = None
@@ -317,19 +319,19 @@ def _elsewhere(tracks: Iterable[Track], track: Track, table: str, start_ns: int,
     return spans
 
 
-def _gap(line: Timeline, hole: Hole) -> Gap:
+def _gap(line: "Timeline", hole: Hole) -> Gap:
     start_ns, end_ns = (line.moment_ns(hole.boot, moment) for moment in (hole.start_ns, hole.end_ns))
     return Gap(start_ns, max(start_ns, end_ns), hole.table, hole.cause, hole.detail)
 
 
-def _unread(line: Timeline, hole: Hole, keys: Collection[SeriesKey]) -> Gap:
+def _unread(line: "Timeline", hole: Hole, keys: Collection[SeriesKey]) -> Gap:
     """Where values of some series are damaged in a file that has others: a gap that names the first of them."""
     first, *others = sorted(series_path(*key) for key in keys)
     more = f" and {len(others)} more" if others else ""
     return _gap(line, hole._replace(detail=f"{first}{more}: {hole.detail}"))
 
 
-def _breaks(track: Track, line: Timeline) -> Iterator[_Break]:
+def _breaks(track: "Track", line: "Timeline") -> Iterator[_Break]:
     """The holes in a track's ticks, and those that the wall clock made by jumping ahead."""
     for before, after in pairwise(track.stretches):
         yield _broken(track, line, before, after)
@@ -348,7 +350,7 @@ def _breaks(track: Track, line: Timeline) -> Iterator[_Break]:
             yield from _stepped(track, line, at_ns)
 
 
-def _broken(track: Track, line: Timeline, before: TickRun, after: TickRun) -> _Break:
+def _broken(track: "Track", line: "Timeline", before: "TickRun", after: "TickRun") -> _Break:
     boot, interval_ns = track.lineage.boot, track.lineage.interval_ns
     tick_ns, next_ns = before.last_ns, after.first_ns
     if line.course(boot).asleep_ns(tick_ns, next_ns) * 2 > next_ns - tick_ns - interval_ns:
@@ -361,7 +363,7 @@ def _broken(track: Track, line: Timeline, before: TickRun, after: TickRun) -> _B
     return _Break(start_ns, max(start_ns, line.moment_ns(boot, next_ns)), tick_ns + interval_ns, next_ns, cause)
 
 
-def _stepped(track: Track, line: Timeline, at_ns: int) -> Iterator[_Break]:
+def _stepped(track: "Track", line: "Timeline", at_ns: int) -> Iterator[_Break]:
     """The hole in wall-clock time where the clock was set ahead between two neighbouring ticks."""
     boot, interval_ns = track.lineage.boot, track.lineage.interval_ns
     before, after = track.neighbours(at_ns)
@@ -371,7 +373,7 @@ def _stepped(track: Track, line: Timeline, at_ns: int) -> Iterator[_Break]:
     yield _Break(start_ns, end_ns, before + interval_ns, after, Cause.CLOCK_STEP)
 
 
-def _leapt(step: _Break, table: str, track: Track, tracks: Iterable[Track], line: Timeline) -> Iterator[Gap]:
+def _leapt(step: _Break, table: str, track: "Track", tracks: "Iterable[Track]", line: "Timeline") -> Iterator[Gap]:
     """The time that a step ahead left out: where other boots had rows in it, the machine was off after those.
 
     Many a boot begins in 1970, until its clock is set.
@@ -395,7 +397,7 @@ def _leapt(step: _Break, table: str, track: Track, tracks: Iterable[Track], line
     yield from _off(latest, line, off, step.end_ns - step.end_tick_ns, Cause.CLOCK_STEP)
 
 
-def _blamed(gap: Gap, hole: _Break, track: Track, line: Timeline) -> Gap:
+def _blamed(gap: Gap, hole: _Break, track: "Track", line: "Timeline") -> Gap:
     """A hole where a file that cannot be read, or is not there, may have had its rows is that file's fault."""
     if gap.cause in {Cause.CLOCK_STEP, Cause.SUSPENDED}:
         return gap
@@ -409,7 +411,7 @@ def _blamed(gap: Gap, hole: _Break, track: Track, line: Timeline) -> Gap:
     return gap
 
 
-def _damages(line: Timeline, track: Track) -> list[Damage]:
+def _damages(line: "Timeline", track: "Track") -> list[Damage]:
     return [
         damage
         for damage in line.damages
@@ -417,7 +419,7 @@ def _damages(line: Timeline, track: Track) -> list[Damage]:
     ]
 
 
-def _missing(line: Timeline, track: Track) -> list[Damage]:
+def _missing(line: "Timeline", track: "Track") -> list[Damage]:
     return [
         Damage(name, track.lineage.sensitivity, archive.spelled_missing(name))
         for name in line.missing
@@ -425,7 +427,7 @@ def _missing(line: Timeline, track: Track) -> list[Damage]:
     ]
 
 
-def _damaged_start(track: Track, line: Timeline) -> Iterator[_Break]:
+def _damaged_start(track: "Track", line: "Timeline") -> Iterator[_Break]:
     """The time before a track's first tick, where the file that may have held it cannot be read."""
     boot = track.lineage.boot
     for damage in _damages(line, track):
@@ -435,7 +437,7 @@ def _damaged_start(track: Track, line: Timeline) -> Iterator[_Break]:
             yield _Break(start_ns, end_ns, 0, track.first_ns, damage.cause)
 
 
-def _damaged_end(track: Track, line: Timeline) -> tuple[Cause, str] | None:
+def _damaged_end(track: "Track", line: "Timeline") -> tuple[Cause, str] | None:
     """Whether the file that held what came after a track's last tick cannot be read."""
     for damage in _damages(line, track):
         _, before_ns = line.damaged_ticks(damage) or (0, 0)
@@ -444,11 +446,11 @@ def _damaged_end(track: Track, line: Timeline) -> tuple[Cause, str] | None:
     return None
 
 
-def _end_ns(track: Track, line: Timeline) -> int:
+def _end_ns(track: "Track", line: "Timeline") -> int:
     return line.moment_ns(track.lineage.boot, track.last_ns) + track.lineage.interval_ns
 
 
-def _between(tracks: Sequence[Track], table: str, line: Timeline) -> Iterator[Gap]:
+def _between(tracks: "Sequence[Track]", table: str, line: "Timeline") -> Iterator[Gap]:
     """Where a table's rows move on from one track to another: another boot, interval, lane or class."""
     latest: Track | None = None
     for track in tracks:  # In order of boots and beginnings.
@@ -465,13 +467,15 @@ def _between(tracks: Sequence[Track], table: str, line: Timeline) -> Iterator[Ga
             latest = track
 
 
-def _stopped(track: Track, table: str, line: Timeline) -> tuple[Cause, str]:
+def _stopped(track: "Track", table: str, line: "Timeline") -> tuple[Cause, str]:
     """Why a table has nothing after the last tick of a track."""
     said = _last_word(line, track.lineage.boot, table, track.last_ns + track.lineage.interval_ns)
     return said or (Cause.CLEAN_SHUTDOWN if track.ended_well else Cause.DAEMON_DOWN, "")
 
 
-def _off(before: Track, line: Timeline, gap: Gap, started_ns: int, late: Cause = Cause.DAEMON_DOWN) -> Iterator[Gap]:
+def _off(
+    before: "Track", line: "Timeline", gap: Gap, started_ns: int, late: Cause = Cause.DAEMON_DOWN
+) -> Iterator[Gap]:
     """Between two boots: off until the machine started, and then not recorded, where that took long."""
     if gap.end_ns - started_ns > STARTING_NS and started_ns > gap.start_ns:
         yield from _blamed_end(before, line, gap._replace(end_ns=started_ns))
@@ -480,12 +484,12 @@ def _off(before: Track, line: Timeline, gap: Gap, started_ns: int, late: Cause =
         yield from _blamed_end(before, line, gap)
 
 
-def _blamed_end(track: Track, line: Timeline, gap: Gap) -> Iterator[Gap]:
+def _blamed_end(track: "Track", line: "Timeline", gap: Gap) -> Iterator[Gap]:
     damage = _damaged_end(track, line)
     yield gap._replace(cause=damage[0], detail=damage[1]) if damage else gap
 
 
-def _trailing(tracks: Sequence[Track], table: str, line: Timeline, now_ns: int) -> Iterator[Gap]:
+def _trailing(tracks: "Sequence[Track]", table: str, line: "Timeline", now_ns: int) -> Iterator[Gap]:
     """What is missing between the last tick and now; also of one writer of several that a table has."""
     boot = clock.boot_id()
     newest = max(tracks, key=lambda track: _end_ns(track, line))
@@ -503,14 +507,14 @@ def _trailing(tracks: Sequence[Track], table: str, line: Timeline, now_ns: int) 
             yield from _blamed_end(track, line, gap)
 
 
-def _is_continued(track: Track, tracks: Sequence[Track], table: str) -> bool:
+def _is_continued(track: "Track", tracks: "Sequence[Track]", table: str) -> bool:
     """Whether a later track of the boot goes on with this one's series of a table."""
     mine = _series(track, table)
     later = [other for other in tracks if other.lineage.boot == track.lineage.boot and other.last_ns > track.last_ns]
     return any(mine & _series(other, table) for other in later)
 
 
-def _series(track: Track, table: str) -> set[tuple[str, str]]:
+def _series(track: "Track", table: str) -> set[tuple[str, str]]:
     """The series of a table in a track's newest block; all that it had, where it left the track before that."""
     newest = {(key.metric, key.instance) for key in track.last_keys() if key.table == table}
     return newest or {(key.metric, key.instance) for key in track.keys if key.table == table}

@@ -111,13 +111,17 @@ def grown(numbers: Int64Array, begins: Int64Array) -> Int64Array:
     return differences
 
 
-def summed(differences: Int64Array, first: Int64Array, begins: Int64Array, counts: Int64Array) -> Int64Array:
-    """The way back: int64[n]. ``first``, ``counts``: int64[key], with what each key begins, how many numbers it has."""
+def summed(differences: Int64Array, first: Int64Array, begins: Int64Array) -> Int64Array:
+    """The way back: int64[n]; the differences are used up. ``first``: int64[key], with what each key begins."""
     absent = is_absent(differences)
     hollow = bool(absent.any())
-    numbers: Int64Array = np.where(absent, 0, differences) if hollow else differences.copy()
+    numbers: Int64Array = np.where(absent, 0, differences) if hollow else differences
+    numbers[begins] = 0
+    begun = filled(first)
+    ended = begun + np.add.reduceat(numbers, begins)
+    # A key begins with the step to it from the end of the one before, so that all are summed up at once.
+    numbers[begins] = begun - np.append(0, ended)[: len(begun)]
     np.cumsum(numbers, out=numbers)
-    numbers += np.repeat(filled(first) - numbers[begins], counts)
     if hollow:
         numbers[absent] = ABSENT
     numbers[begins] = first

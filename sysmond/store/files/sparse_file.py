@@ -390,11 +390,10 @@ class FileStretch(hdf5.OpenFile, Stretch):
             raise self._corrupt(damage) from damage
 
     def _summed(self, name: str, keys: slice, first: Int64Array) -> Int64Array:
-        rows, counts = rows_of(self, keys), self.counts[keys]
-        if not len(counts):
+        rows = rows_of(self, keys)
+        if not len(first):
             return np.zeros(0, np.int64)
-        differences = self._read_rows(STEP, name, rows)
-        return summed(differences, first, self.begins[keys] - rows.start, counts)
+        return summed(self._read_rows(STEP, name, rows), first, self.begins[keys] - rows.start)
 
     def _read_rows(self, role: str, name: str, rows: slice) -> Int64Array:
         try:
