@@ -434,15 +434,19 @@ def test_without_the_kernels_word_it_is_read_every_second(
     told: Told, hearing: Commands, nothing_told: Commands
 ) -> None:
     host = Host()
+
+    def wakes() -> select.epoll | None:
+        return host.wakes
+
     host.wakes = select.epoll()
     nothing_told.records(host, full=True)
     assert host.is_wanted_soon
-    assert host.wakes is None
+    assert wakes() is None
     told.wakes = select.epoll()
     host.is_wanted_soon = False
     hearing.records(host, full=True)
     assert not host.is_wanted_soon
-    assert host.wakes is told.wakes
+    assert wakes() is told.wakes
 
 
 def test_what_was_executed_is_read_whole_where_it_still_runs(
