@@ -32,6 +32,7 @@ async def status(client: Client, _: argparse.Namespace) -> CommandOutput:
         fields(
             [
                 ("state", answer["state"]),
+                *(("lacks", line) for line in answer.get("lacks", ())),
                 ("version", answer["version"]),
                 ("up", duration(answer["uptime_ns"] / SECOND_NS)),
                 ("parts", parts),

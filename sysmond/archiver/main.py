@@ -24,6 +24,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Lane
 from sysmond.errors import EXIT_AGAIN, BusyError, CorruptError, Error
 from sysmond.machine import control, listing, note
+from sysmond.machine.lacking import Lacking
 from sysmond.machine.lock import only_one
 from sysmond.machine.notify import ALIVE, READY, STOPPING, notify, watchdog_s
 from sysmond.plan import plan as plans
@@ -106,6 +107,8 @@ class Archiver:
         self._is_restart = settings.again
         self._running: dict[str, Running] = {}
         self._problems: dict[Job, str] = {}
+        self._lacking = Lacking(self._folder)
+        self._other = ""
         self._strange: set[str] = set()
         self._unread: set[str] = set()
         self._emptied: set[str] = set()
@@ -156,6 +159,7 @@ class Archiver:
                 if self._ledger.is_gone():
                     return self._leave_anew()
                 self._begin_what_is_due()
+                self._tell_lacking()
         return self._end(stop)
 
     def _end(self, stop: int) -> int:
@@ -182,6 +186,11 @@ class Archiver:
         self._state.close()
         self._disk.close()
         return 0 if is_sealed and is_flushed else 1
+
+    def _tell_lacking(self) -> None:
+        """Say what goes wrong, for as long as it does."""
+        problems = [f"{job.__name__}: {problem}" for job, problem in self._problems.items()]
+        self._lacking.tell([*problems, *([self._other] if self._other else [])])
 
     def _wait_for_lanes(self) -> None:
         """Give lanes that were told to end, too, as at a shutdown, the time for their last tick: it is to be sealed."""
@@ -560,10 +569,13 @@ class Archiver:
         try:
             self._state.enter_context(only_one(self._folders.state))
         except BusyError as other:
-            self._say(f"{other}; both record there")
+            if not self._other:
+                self._say(f"{other}; both record there")
+            self._other = f"{other}; both record there"
         except OSError:
             return
-        self._holds_state = True
+        else:
+            self._other, self._holds_state = "", True
 
     def _ram_bytes(self) -> int:
         size_bytes = 0

@@ -5,6 +5,8 @@ Source of LogControl1: org.freedesktop.LogControl1(5).
 """
 
 import os
+import time
+from contextlib import suppress
 
 from sysmond import __version__
 from sysmond.base import clock
@@ -25,9 +27,10 @@ from sysmond.bus.wire.interface import (
     prop,
     read_options,
 )
+from sysmond.machine import lacking
 from sysmond.plan.settings import PARTS
 from sysmond.ring.leftovers import is_alive
-from sysmond.sampler.self_cost import read_pid
+from sysmond.sampler.self_cost import PID_FILE, read_pid
 
 NEEDED = ("sampler", "background", "archiver")
 LOG_LEVELS = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")
@@ -67,8 +70,17 @@ class Status(Interface):
 
     @prop("s")
     def state(self) -> str:
-        """``running``, or ``degraded`` where a part that records is not there."""
-        return "running" if all(part in self._pids() for part in NEEDED) else "degraded"
+        """``running``, or ``degraded`` where a part that records is not there, or lacks something."""
+        return "degraded" if self._lacks(self._pids()) else "running"
+
+    def _lacks(self, pids: dict[str, int]) -> list[str]:
+        """What is missing: parts that record, and what those that do go on without."""
+        runtime = self._folders.runtime
+        lines = [f"plan: {line}" for line in lacking.read(runtime)]
+        for part in NEEDED:
+            said = lacking.read(f"{runtime}/{part}") if part in pids else ["not there"]
+            lines += [f"{part}: {line}" for line in said]
+        return list(map(clean, lines))
 
     @prop("t", changes=Changes.EMITTED)
     def tick_period(self) -> int:
@@ -83,12 +95,15 @@ class Status(Interface):
         """What there is to know in one answer; docs/dbus.md lists the keys."""
         read_options(options, {})
         pids = self._pids()
-        started_ns = _started_ns(pids.get("daemon", os.getpid()))
+        # Parts that are units have no parent, and the bus part comes and goes.
+        first = next((part for part in ("daemon", *NEEDED) if part in pids), "bus")
+        started_ns = _started_ns(pids.get(first, os.getpid()), f"{self._folders.runtime}/{first}/{PID_FILE}")
         counts = self._part.service.counts()
         return variants(
             {
                 "version": ("s", __version__),
                 "state": ("s", self.state()),
+                "lacks": ("as", self._lacks(pids)),
                 "boot_id": ("s", self._boot_id),
                 "pids": ("a{su}", pids),
                 "runtime_dir": ("s", clean(self._folders.runtime)),
@@ -202,11 +217,13 @@ class LogControl(Interface):
             raise ForeignCallError("InvalidArgs", f"target {target[:80]!r}; expected {', '.join(LOG_TARGETS)}")
 
 
-def _started_ns(pid: int) -> int:
-    """When a process started, in boot time (/proc/PID/stat, field 22); now, where it is gone."""
+def _started_ns(pid: int, note: str) -> int:
+    """When a process started, in boot time (/proc/PID/stat, field 22); where it is hidden, when it left its note."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             ticks = int(file.read().rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):
+        with suppress(OSError):
+            return clock.boottime_ns() - max(0, time.time_ns() - os.stat(note).st_mtime_ns)
         return clock.boottime_ns()
     return ticks * clock.SECOND_NS // os.sysconf("SC_CLK_TCK")

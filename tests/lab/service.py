@@ -12,6 +12,7 @@ folder as it is, for the container's Python. It takes root, mmdebstrap, systemd-
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,11 +40,16 @@ PACKAGES = (
 )
 MODULES = ("sysmond", "sysmon_tools", "sysmond_probes")
 PROGRAMS = {"sysmond": "sysmond", "sysmonctl": "sysmonctl", "sysmon-extract": "sysmon_extract"}
+# Of a mapping in /proc/PID/smaps (proc(5)) its path and its share of memory.
+_MAPPED = re.compile(r"^\w+-\w+ \S+ \S+ \S+ \d+ *(\S*)$(?s:.*?)^Pss: +(\d+) kB", re.MULTILINE)
 RESIDENTS = ("sampler", "background", "archiver", "bus")
 CALL = (
     *("busctl", "--json=short", "call", "org.sysmond.SystemMonitor1", "/org/sysmond/SystemMonitor1"),
     "org.sysmond.SystemMonitor1.Manager",
 )
+PLAN_UNIT = "sysmond-plan.service"
+BROKEN = "/etc/sysmond/conf.d/x.yaml"
+LOADER = ("python3", "-I", "-m", "sysmond.tasks.bpf.loader", "--runtime-dir=/run/sysmond")
 BOOT_S = 60.0
 COMES_S = 30.0
 IDLE_S = 100.0
@@ -78,7 +84,7 @@ def build() -> None:
         unit.unlink()
     words = ["make", "--silent", "install-files", f"DESTDIR={ROOT}", "INTERPRETER=/usr/bin/python3"]
     subprocess.run(words, cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)
-    for folder in ("var/lib/sysmond", "var/cache/sysmond"):
+    for folder in ("var/lib/sysmond", "var/cache/sysmond", "etc/sysmond/conf.d"):
         shutil.rmtree(ROOT / folder, ignore_errors=True)
     # As a package does when it is installed: units cannot write byte code, and would compile all at each start.
     folders = " ".join(f"/usr/lib/python3/dist-packages/{module}" for module in MODULES)
@@ -165,6 +171,10 @@ def all_run(made: Container) -> None:
 
 def _is_active(made: Container, unit: str) -> bool:
     return made.run("systemctl", "is-active", unit, check=False).strip() == "active"
+
+
+def _said(made: Container, *command: str) -> list[str]:
+    return made.run(*command, check=False).splitlines()
 
 
 def ticks(made: Container) -> int:
@@ -288,6 +298,7 @@ def a_wrong_owner_is_one_line(made: Container) -> None:
     made.run("systemctl", "start", "sysmond-archiver.service")
     said = made.run("sysmond", "flush", check=False)
     assert "belongs to uid 65534" in said, said
+    both_say(made, "archiver", "belongs to uid 65534")
     logged = made.run("journalctl", "-b", since, "-o", "cat", "-u", "sysmond-archiver.service")
     assert sum("belongs to uid 65534" in line for line in logged.splitlines()) == 1, logged
     assert "Traceback" not in logged, logged
@@ -296,6 +307,132 @@ def a_wrong_owner_is_one_line(made: Container) -> None:
         made.run("chown", "-R", f"sysmond-archiver:{group}", f"/var/lib/sysmond/{classes}")
     made.run("sh", "-c", "chown sysmond-archiver:sysmond-parts /var/lib/sysmond /var/lib/sysmond/*.json")
     made.run("sysmond", "flush")
+    all_is_well(made)
+
+
+def both_say(made: Container, part: str, what: str) -> None:
+    """Wait until systemctl and sysmonctl both say what a part lacks, and that it records."""
+    unit = f"sysmond-{part}.service"
+    wait_for(f"{unit} says: {what}", lambda: what in made.run("systemctl", "show", "--property=StatusText", unit))
+    said = made.run("sysmonctl", "status")
+    assert "state    degraded" in said, said
+    assert f"lacks    {part}: " in said, said
+    assert what in said, said
+    all_run(made)
+
+
+def all_is_well(made: Container) -> None:
+    """Wait until nothing is lacking."""
+    wait_for("nothing is lacking", lambda: "state    running" in made.run("sysmonctl", "status"))
+
+
+def a_state_folder_that_is_read_only_is_said(made: Container) -> None:
+    """As after an error of its file system: recording goes on in RAM, and to the disk when it can."""
+    made.run("systemctl", "stop", "sysmond-archiver.service")
+    made.run("mount", "-t", "tmpfs", "-o", "ro,mode=755", "lab", "/var/lib/sysmond")
+    made.run("systemctl", "start", "sysmond-archiver.service")
+    both_say(made, "archiver", "Read-only file system")
+    made.run("systemctl", "stop", "sysmond-archiver.service")
+    made.run("umount", "/var/lib/sysmond")
+    made.run("systemctl", "start", "sysmond-archiver.service")
+    all_is_well(made)
+
+
+def foreign_files_in_the_state_folder_stop_nothing(made: Container) -> None:
+    """Neither one that is called like ours, nor a folder."""
+    folder = "/var/lib/sysmond/public/1s"
+    made.run("sh", "-c", f"cd {folder} && echo nonsense >foreign.h5 && mkdir -p folder.h5 && touch ../x")
+    made.run("sysmond", "mark", "foreign")
+    made.run("sysmond", "flush")
+    assert ticks(made) > 1
+    all_is_well(made)
+    made.run("sh", "-c", f"cd {folder} && rm -r foreign.h5 folder.h5 ../x")
+
+
+def a_broken_drop_in_is_said_and_the_plan_before_holds(made: Container) -> None:
+    """At a start, which nobody watches; a reload refuses it."""
+    made.run(
+        "sh", "-c", f"mkdir -p {BROKEN.rpartition('/')[0]} && echo 'probes: {{disk: {{interval: soon}}}}' >{BROKEN}"
+    )
+    assert "soon" in made.run("sysmond", "reload", check=False)
+    made.run("systemctl", "restart", "sysmond.target", check=False)
+    wait_for("the plan is refused", lambda: "failed" in made.run("systemctl", "is-active", PLAN_UNIT, check=False))
+    all_run(made)
+    said = made.run("systemctl", "status", "--no-pager", PLAN_UNIT, check=False)
+    assert f"{BROKEN}:1" in said, said
+    said = made.run("sysmonctl", "status")
+    assert f"lacks    plan: {BROKEN}:1" in said, said
+    made.run("rm", BROKEN)
+    made.run("systemctl", "restart", PLAN_UNIT)
+    all_is_well(made)
+
+
+def a_full_run_folder_ends_nobody(made: Container) -> None:
+    """What finds no room is dropped and counted; who restarts meanwhile comes back when there is room."""
+    made.run("sh", "-c", "head -c 100G /dev/zero >/run/full 2>/dev/null", check=False)
+    before = {part: made.pid(part) for part in RESIDENTS[:3]}
+    made.run("systemctl", "restart", "sysmond-background.service", check=False)
+    time.sleep(5.0)
+    assert all(made.pid(part) == pid for part, pid in before.items() if part != "background")
+    made.run("rm", "/run/full")
+    all_run(made)
+    logged = made.run("journalctl", "-b", "-o", "cat", "-u", "sysmond-*")
+    assert "Traceback" not in logged, logged
+
+
+def without_bpf_it_reads_proc(made: Container) -> None:
+    """As on a kernel without it, or in a container that may not use it."""
+    made.run(*LOADER, "--unload")
+    for lane in ("sampler", "background"):
+        made.run("systemctl", "restart", f"sysmond-{lane}.service")
+    all_run(made)
+    wait_for("processes", lambda: len(_said(made, "sysmon-extract", "process", "--from=-5s")) > 3)
+    said = made.run("sysmonctl", "doctor", check=False)
+    assert "by /proc; not by BPF: the loader of BPF programs has not run" in said, said
+    made.run("systemctl", "restart", "sysmond-bpf.service")
+    for lane in ("sampler", "background"):
+        made.run("systemctl", "restart", f"sysmond-{lane}.service")
+    all_run(made)
+
+
+def without_udev_and_bus_it_records(made: Container) -> None:
+    """As in a container; nobody waits for either."""
+    others = ("dbus.socket", "dbus.service", "systemd-udevd.service", "systemd-udevd-control.socket")
+    made.run("systemctl", "mask", "--runtime", *others)
+    made.run("systemctl", "stop", *others, "systemd-udevd-kernel.socket", check=False)
+    for part in RESIDENTS[:3]:
+        made.run("systemctl", "restart", f"sysmond-{part}.service")
+    wait_for("rows", lambda: ticks(made) > 1)
+    made.run("sysmond", "flush")
+    said = made.run("sysmonctl", "status", check=False)
+    assert len(said.splitlines()) == 1, said
+    assert "Traceback" not in said, said
+    made.run("systemctl", "unmask", "--runtime", *others)
+    made.run("systemctl", "start", "systemd-udevd.service", "dbus.socket")
+    all_run(made)
+
+
+def a_part_whose_user_is_missing_costs_the_others_nothing(made: Container) -> None:
+    """As after it was removed by hand; it comes back when its user does."""
+    made.run("systemctl", "stop", "sysmond-background.service")
+    made.run("sed", "-i", "/^sysmond-background:/d", "/etc/passwd", "/etc/shadow")
+    made.run("systemctl", "start", "sysmond-background.service", check=False)
+    said = made.run("systemctl", "status", "--no-pager", "sysmond-background.service", check=False)
+    assert "user credentials" in said or "status=217/USER" in said, said
+    said = made.run("sysmonctl", "status")
+    assert "lacks    background: not there" in said, said
+    assert ticks(made) > 1
+    made.run("systemd-sysusers")
+    all_run(made)
+    all_is_well(made)
+
+
+def a_second_recorder_of_its_folder_is_refused(made: Container) -> None:
+    """In one line, and the first goes on."""
+    words = ("sysmond", "--state-dir=/var/lib/sysmond", "--runtime-dir=/run/second")
+    said = made.run("timeout", "20", *words, check=False)
+    assert len(said.splitlines()) == 1, said
+    all_is_well(made)
 
 
 def an_interpreter_that_the_user_may_not_enter_is_one_line(made: Container) -> None:
@@ -318,16 +455,19 @@ def a_user_that_is_missing_is_one_line(made: Container) -> None:
 
 def what_it_costs(made: Container) -> None:
     """Figures for docs/design/0013-service.md."""
-    total_kib = 0
     for part in RESIDENTS:
-        pid = made.pid(part)
-        fields = made.file(f"/proc/{pid}/stat").rpartition(") ")[2].split()
-        (pss,) = (line.split()[1] for line in made.file(f"/proc/{pid}/smaps_rollup").splitlines() if line[:4] == "Pss:")
-        total_kib += int(pss) if part != "bus" else 0
+        fields = made.file(f"/proc/{made.pid(part)}/stat").rpartition(") ")[2].split()
         own_ms, children_ms = (sum(map(int, fields[at : at + 2])) * 10 for at in (11, 13))
-        print(f"lab: {part}: {own_ms} ms CPU, its children {children_ms} ms; {pss} KiB PSS")
-    print(f"lab: PSS without the bus part: {total_kib} KiB")
+        print(f"lab: {part}: {own_ms} ms CPU, its children {children_ms} ms")
     print(made.run("systemd-analyze", "critical-chain", "--no-pager", "multi-user.target"))
+
+
+def what_it_takes(made: Container) -> None:
+    """Memory, as a figure for the same: a minute after each part has started, which the check before waited for."""
+    for part in RESIDENTS:
+        mapped = _MAPPED.findall(made.file(f"/proc/{made.pid(part)}/smaps"))
+        rings_kib = sum(int(size) for path, size in mapped if path.endswith(".ring"))
+        print(f"lab: {part}: {sum(int(size) for _, size in mapped)} KiB PSS, {rings_kib} of it rings")
 
 
 CHECKS = (
@@ -341,8 +481,17 @@ CHECKS = (
     each_part_comes_back,
     a_suspend_waits_for_the_archiver,
     the_bus_part_is_there_while_it_is_needed,
+    what_it_takes,
     the_plan_is_used_again,
     a_wrong_owner_is_one_line,
+    a_state_folder_that_is_read_only_is_said,
+    foreign_files_in_the_state_folder_stop_nothing,
+    a_broken_drop_in_is_said_and_the_plan_before_holds,
+    a_full_run_folder_ends_nobody,
+    without_bpf_it_reads_proc,
+    without_udev_and_bus_it_records,
+    a_part_whose_user_is_missing_costs_the_others_nothing,
+    a_second_recorder_of_its_folder_is_refused,
     an_interpreter_that_the_user_may_not_enter_is_one_line,
     a_user_that_is_missing_is_one_line,
 )

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysmond.base.model import Lane, Sensitivity
-from sysmond.errors import ConfigError, CorruptError, Error
+from sysmond.errors import ConfigError, CorruptError, Error, UsageError
+from sysmond.machine import lacking
 from sysmond.plan import catalogue, config, plan, plugins, resolver, written_settings
 from sysmond.plan.config import Config
 from sysmond.plan.plan import Plan, PlannedProbe, Refusal
@@ -298,7 +299,13 @@ def test_the_program_writes_a_plan_whatever_its_plugins_leave_behind(tmp_path: P
     (own / "probes/bad.py").write_text("1/0")
     (own / "sysmond.yaml").write_text("probes: {mine: {interval: 3s}}")
     output = tmp_path / "plan.json"
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("probes: {disk: {interval: soon}}\n")
+    assert run(tmp_path, "--config", str(wrong), "--output", str(output)).returncode == UsageError.exit_code
+    (lacks,) = lacking.read(str(tmp_path))
+    assert "soon" in lacks
     done = run(tmp_path, "--user", "--output", str(output))
+    assert lacking.read(str(tmp_path)) == []
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == (
         f"loaded\nsysmond: refused: {own}/probes/bad.py: does not load: ZeroDivisionError: division by zero\n"
