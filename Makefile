@@ -24,7 +24,7 @@ help:
 	@echo 'make lab-kernels   boot the kernels of Debian one after the other, and read by every way in each; 10 minutes'
 	@echo 'make lab-service   boot a container with systemd and the installed service, and check that; 3 minutes'
 	@echo 'make package       build the Debian packages into dist/; needs root, mmdebstrap and a mirror of Debian'
-	@echo 'make check-package build them twice, compare, ask lintian, install and purge; 5 minutes'
+	@echo 'make check-package build them twice, compare, ask lintian, install, boot, upgrade and purge; 5 minutes'
 	@echo 'make release       all that, and sdist, wheel and checksums, into dist/'
 	@echo 'make docs          write the generated documents anew'
 	@echo 'make manuals       write manual pages and shell completions below build/share'
@@ -112,8 +112,8 @@ lab-service: setup
 package:
 	@python3 -P tests/packaging/package.py $(ARGS)
 
-check-package:
-	@python3 -P tests/packaging/package.py --check $(ARGS)
+check-package: setup
+	@$(BIN)/python -P tests/packaging/package.py --check $(ARGS)
 
 # From the files that git knows, checked; dates in them are that of the commit.
 release: setup

@@ -28,6 +28,8 @@ TEMPLATES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 NOTE = "/etc/sysmond/service.json"
 CONFIGURATION = "/etc/sysmond/sysmond.yaml"
 TARGET = "sysmond.target"
+# An upgrade restarts one after the other: the target would end all, and then make the plan and load programs.
+PARTS_IN_ORDER = ("plan", "bpf", "sampler", "background", "archiver", "bus")
 # Where the files below TEMPLATES go. /etc is for who administers the machine; of polkit not every version reads it.
 PLACES = {
     "systemd/system": "/etc/systemd/system",
@@ -88,6 +90,7 @@ def service(_: Folders, options: argparse.Namespace) -> int:
 
 
 def _install() -> int:
+    is_running = _run("systemctl", "is-active", "--quiet", TARGET, may_fail=True)
     written = install(this_python())
     put(*(f"wrote {path}" for path in written))
     _run("systemd-sysusers", "sysmond.conf")
@@ -95,7 +98,9 @@ def _install() -> int:
     _run("systemctl", "daemon-reload")
     _run("systemctl", "--quiet", "reload", "dbus.service", may_fail=True)
     _run("systemctl", "--quiet", "enable", TARGET)
-    _run("systemctl", "restart", TARGET)
+    _run("systemctl", "start", TARGET)
+    for part in PARTS_IN_ORDER if is_running else ():
+        _run("systemctl", "restart", f"sysmond-{part}.service")
     put(f"{TARGET} is enabled, and runs; 'sysmond service uninstall' removes all of that")
     return 0
 
@@ -310,8 +315,8 @@ def _check_one(path: str, seen: set[str]) -> None:
         raise NotPermittedError(f"{path}: mode {mode:04o}: the users of the service cannot read it; expected o+r")
 
 
-def _run(*words: str, may_fail: bool = False) -> None:
-    """Run a program of systemd.
+def _run(*words: str, may_fail: bool = False) -> bool:
+    """Run a program of systemd; say whether it succeeded.
 
     :raises Error: where it is not there, or fails.
     """
@@ -331,3 +336,4 @@ def _run(*words: str, may_fail: bool = False) -> None:
         raise Error(f"{' '.join(words)}: not done within {PROGRAM_S:.0f} s") from hung
     if done.returncode and not may_fail:
         raise Error(f"{' '.join(words)}: {' '.join(done.stderr.split()) or f'exit code {done.returncode}'}")
+    return not done.returncode

@@ -125,11 +125,11 @@ class Container:
 
 
 @contextmanager
-def booted(*, stays: bool) -> Iterator[Container]:
-    """The container, from its start to its end."""
-    words = ["systemd-nspawn", "-q", "-D", str(ROOT), "--register=no", "--keep-unit", "--capability=all"]
+def booted(root: Path = ROOT, *, stays: bool = False) -> Iterator[Container]:
+    """The container of a root folder, from its start to its end; its console goes into a file beside that folder."""
+    words = ["systemd-nspawn", "-q", "-D", str(root), "--register=no", "--keep-unit", "--capability=all"]
     words += ["--system-call-filter=bpf perf_event_open", "--boot", "systemd.unit=multi-user.target"]
-    with (FOLDER / "console.log").open("wb") as console:
+    with (root.parent / "console.log").open("wb") as console:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True
         )

@@ -39,7 +39,7 @@ def main() -> int:
         return 2
     work = ROOT / "build/package"
     work.mkdir(parents=True, exist_ok=True)
-    builder = tree(work, with_build_dependencies=True)
+    builder = tree(work, "builder", BUILDERS, with_build_dependencies=True)
     packages = build(builder, ONE, words.into)
     passed(f"{', '.join(path.name for path in packages)} in {words.into}")
     if not words.check:
@@ -57,6 +57,14 @@ def main() -> int:
     )
     passed("lintian has nothing to say, pedantic")
     check_installed(work, packages)
+    sys.path.append(str(ROOT))
+    from tests.packaging import boot  # noqa: PLC0415  it reads archives, as who only builds cannot
+
+    if why := boot.why_not():
+        passed(f"not booted: {why}")
+        return 0
+    boot.check(tree(work, "machine", boot.INCLUDE), packages, work)
+    passed("a machine was booted with them")
     return 0
 
 
@@ -73,11 +81,11 @@ def passed(what: str) -> None:
     print(f"package: {what}", flush=True)
 
 
-def tree(work: Path, *, with_build_dependencies: bool) -> Path:
-    """Give the root of a Debian, made once: to build in, or a bare one to copy."""
+def tree(work: Path, name: str, include: Sequence[str] = (), *, with_build_dependencies: bool = False) -> Path:
+    """Give the root of a Debian, made once: to build in, or one to copy, with these packages and what they need."""
     control = (ROOT / "debian/control").read_bytes() if with_build_dependencies else b""
-    recipe = zlib.crc32(control + repr((SUITE, BUILDERS)).encode())
-    root = work / f"{'builder' if with_build_dependencies else 'bare'}-{recipe:08x}"
+    recipe = zlib.crc32(control + repr((SUITE, include)).encode())
+    root = work / f"{name}-{recipe:08x}"
     if root.is_dir():
         return root
     unfinished = root.with_suffix(".unfinished")
@@ -85,9 +93,10 @@ def tree(work: Path, *, with_build_dependencies: bool) -> Path:
     passed(f"making a Debian {SUITE} below {work.name}; once")
     command = ["mmdebstrap", "--quiet", "--variant=minbase", "--format=directory", "--mode=root"]
     command += ["--dpkgopt=force-unsafe-io", "--skip=cleanup/apt/lists"]
+    command += [f"--include={','.join(include)}"] if include else []
     if with_build_dependencies:
         install = "cd /tmp && apt-get -qq -y --no-install-recommends build-dep ./control-of"
-        command += [f"--include={','.join(BUILDERS)}", '--customize-hook=mkdir -p "$1/tmp/control-of/debian"']
+        command += ['--customize-hook=mkdir -p "$1/tmp/control-of/debian"']
         command += [f"--customize-hook=cp '{ROOT}/debian/control' \"$1/tmp/control-of/debian\""]
         command += [f'--customize-hook=chroot "$1" sh -c "{install}"']
     mirror = os.environ.get("PACKAGE_MIRROR")
@@ -146,7 +155,7 @@ def digest(path: Path) -> str:
 
 def check_installed(work: Path, packages: Sequence[Path]) -> None:
     """Install into a Debian that has nothing else, record, remove and purge."""
-    bare = tree(work, with_build_dependencies=False)
+    bare = tree(work, "bare")
     with tempfile.TemporaryDirectory(dir=work) as folder:
         root = Path(folder) / "root"
         subprocess.run(["cp", "-a", bare, root], check=True)
