@@ -97,3 +97,13 @@ def test_what_lies_beside_the_programs_is_installed_where_others_look_for_it(rep
         "usr/share/bash-completion/completions/sysmonctl",
     } <= installed
     assert there.read_text() == "# Mine.\n"
+    units = [path for path in (repository / "etc/systemd").rglob("*") if path.is_file()]
+    assert len(units) > 10
+    for unit in units:
+        name = f"usr/lib/systemd/{unit.relative_to(repository / 'etc/systemd')}"
+        assert name in installed
+        text = (tmp_path / name).read_text()
+        assert "@PYTHON@" not in text, name
+        assert "@BINDIR@" not in text, name
+    packaged = (repository / "debian/sysmond.install").read_text().split()
+    assert {"usr/lib/systemd", "usr/lib/sysusers.d", "usr/lib/tmpfiles.d", "usr/share"} <= set(packaged)
