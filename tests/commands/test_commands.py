@@ -185,7 +185,7 @@ def test_a_recorder_with_a_runtime_folder_of_its_own_is_named_where_only_its_sta
     assert (last.cause, last.detail) == (Cause.NO_SOURCE, f"{expected}, too")
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"selftest"}))
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"selftest", "service"}))
 def test_a_folder_that_is_none_is_an_error_of_every_command(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
