@@ -24,7 +24,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Lane
 from sysmond.errors import EXIT_AGAIN, BusyError, CorruptError, Error
 from sysmond.machine import control, listing, note
-from sysmond.machine.lacking import Lacking
+from sysmond.machine.lacking import LackingReport
 from sysmond.machine.lock import only_one
 from sysmond.machine.notify import ALIVE, READY, STOPPING, notify, watchdog_s
 from sysmond.plan import plan as plans
@@ -107,7 +107,7 @@ class Archiver:
         self._is_restart = settings.again
         self._running: dict[str, Running] = {}
         self._problems: dict[Job, str] = {}
-        self._lacking = Lacking(self._folder)
+        self._lacking = LackingReport(self._folder)
         self._other = ""
         self._strange: set[str] = set()
         self._unread: set[str] = set()

@@ -17,7 +17,7 @@ LINES_MAX = 8
 LINE_LENGTH_MAX = 400
 
 
-class Lacking:
+class LackingReport:
     """What the part of a folder lacks now; nothing at first, whatever the one before lacked."""
 
     def __init__(self, folder: str) -> None:

@@ -17,7 +17,7 @@ from sysmond.base.model import Sensitivity
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import note
 from sysmond.machine.folders import check_trusted
-from sysmond.machine.lacking import Lacking
+from sysmond.machine.lacking import LackingReport
 from sysmond.plan import catalogue, plan
 
 MADE_OF = "made-of.json"
@@ -62,7 +62,7 @@ def reuse(runtime: str, folder: str) -> bool:
         if _made_of(noted["paths"]) != noted:
             return False
         _copy(folder, runtime)
-        Lacking(runtime)  # What this is the plan of lacked nothing.
+        LackingReport(runtime)  # What this is the plan of lacked nothing.
     except (OSError, Error):
         return False
     return True

@@ -21,7 +21,7 @@ from sysmond.base.terminal import confess, put, say
 from sysmond.errors import ConfigError, Error, NotPermittedError, UsageError, nearest
 from sysmond.machine import folders
 from sysmond.machine.commandline import Parser
-from sysmond.machine.lacking import Lacking
+from sysmond.machine.lacking import LackingReport
 from sysmond.plan import catalogue, config, config_keys, plan, plan_cache, plugins, retention, written_settings
 from sysmond.plan.catalogue import Catalogue, Defaults, EffectiveSetting, ProbeEntry
 from sysmond.plan.config import Config, ProbeSettings
@@ -220,11 +220,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 say(remark)
             if options.cache is not None:
                 _keep(made, where, probe_folder, options, began_ns)
-            Lacking(os.path.dirname(options.output))
+            LackingReport(os.path.dirname(options.output))
     except Error as wrong:
         say(str(wrong))
         if options.output is not None and not options.changes:
-            Lacking(os.path.dirname(options.output)).tell([f"{wrong}; going on with what was planned before"])
+            LackingReport(os.path.dirname(options.output)).tell([f"{wrong}; going on with what was planned before"])
         return wrong.exit_code
     except OSError as failure:
         say(f"standard output: {failure.strerror or failure}; expected one that can be written to")
