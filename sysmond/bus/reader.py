@@ -286,11 +286,14 @@ def answer(question: HistoryQuestion, bulk: int) -> Answer:
         codecs.lookup("ascii")
         import difflib  # noqa: F401, PLC0415  see above
 
+        from sysmond.answers import event_rows, wide  # noqa: F401, PLC0415  see above
         from sysmond.history import Archive  # noqa: PLC0415  see above
         from sysmond.plan import plan  # noqa: F401, PLC0415  see above
 
+        if question.do == "budget":
+            from sysmond.commands import upkeep  # noqa: F401, PLC0415  see above
         if question.has_rows:
-            from sysmond.answers import long_series, wide_rows  # noqa: F401, PLC0415  see above
+            from sysmond.answers import long_series, records, wide_rows  # noqa: F401, PLC0415  see above
 
         become(question.uid, question.gids)
         classes = [Sensitivity(name) for name in question.classes]

@@ -35,7 +35,7 @@ LINE_LENGTH_MAX = 600
 RIGHT = "sampler: {priority: 1}\n"
 REFUSED = 2
 # What is written with a plan.
-_BESIDE = ("answers.json", "catalogue.json", "plan-options.json")
+_BESIDE = ("answers.json", "catalogue.json", "lacking.json", "plan-options.json")
 
 
 class Case(NamedTuple):

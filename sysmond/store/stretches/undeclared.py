@@ -36,7 +36,7 @@ BY_COLUMNS: Mapping[str, Any] = {
     "ended_by": ("exits", _KEY, ("exit_code", "signal")),
     "meant": (
         *(("user", "username"), ("cgroup", "cgroup_path"), ("syscall", "syscall_name")),
-        *(("signal", "signal_name"), ("exit_code", "exit_name"), ("stack", "functions")),
+        *(("signal", "signal_name"), ("stack", "functions")),
     ),
 }
 _BY_COLUMNS_OF_THREADS = {**BY_COLUMNS, "joins": (*_NUMBERS, (*_COMMAND, True, False))}

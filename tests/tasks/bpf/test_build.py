@@ -16,7 +16,7 @@ from sysmond.errors import Error
 from sysmond.tasks.bpf.loader import ARCHITECTURES, PROGRAMS, objects_of
 from tests.support.pinned import OBJECTS
 
-SOURCES = ("bpf", "probes", "sysmon_tools", "sysmond")
+SOURCES = ("bpf", "dbus", "etc", "probes", "sysmon_tools", "sysmond")
 FILES = ("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
 WANTED = {f"{each.object}.bpf.o" for each in PROGRAMS}
 FOLDERS = set(ARCHITECTURES.values())
