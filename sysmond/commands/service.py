@@ -100,7 +100,7 @@ def _install() -> int:
     _run("systemctl", "--quiet", "enable", TARGET)
     _run("systemctl", "start", TARGET)
     for part in PARTS_IN_ORDER if is_running else ():
-        _run("systemctl", "restart", f"sysmond-{part}.service")
+        _run("systemctl", "try-restart", f"sysmond-{part}.service")
     put(f"{TARGET} is enabled, and runs; 'sysmond service uninstall' removes all of that")
     return 0
 

@@ -76,9 +76,10 @@ def is_installed(made: Container) -> None:
     all_run(made)
     assert made.run("systemctl", "is-enabled", "sysmond.target").strip() == "enabled"
     for unit in ROOT.glob("etc/systemd/system/*"):
-        assert made.run("systemctl", "show", "--value", "--property=LoadState", unit.name).strip() == "loaded", (
-            unit.name
-        )
+        assert (
+            made.run("systemctl", "show", "--value", "--property=LoadState", unit.name.replace("@.", "@0.")).strip()
+            == "loaded"
+        ), unit.name
     failed = made.run("systemctl", "list-units", "--failed", "--no-legend", "sysmond*")
     assert not failed, failed
 
@@ -205,7 +206,7 @@ def newer(root: Path, packages: Sequence[Path]) -> None:
 def an_upgrade_costs_a_tick_at_most(root: Path, made: Container) -> None:
     """Of each table that is read every second, over dpkg's whole run; what was set stays."""
     made.run("sh", "-c", "echo '# Mine.' >>/etc/sysmond/sysmond.yaml")
-    before = {part: made.pid(part) for part in service.RESIDENTS}
+    before = {part: made.pid(part) for part in service.RESIDENTS if part != "bus"}  # That one comes when it is asked.
     began_ns = time.time_ns()
     install(made, "/opt/next/*.deb")
     for part, pid in before.items():
