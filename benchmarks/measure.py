@@ -27,6 +27,8 @@ Figures = dict[str, Any]
 """What a benchmark found, as its JSON object."""
 
 SECOND_NS = 1_000_000_000
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+KEPT = os.path.join(ROOT, "docs", "performance.json")
 USER_HZ = os.sysconf("SC_CLK_TCK")
 END_S = 20.0
 
@@ -47,6 +49,16 @@ def children_cpu_ns(pid: int) -> int:
     with open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
     return (int(fields[13]) + int(fields[14])) * SECOND_NS // USER_HZ
+
+
+def known(path: str = KEPT) -> dict[str, Figures]:
+    """What earlier runs found, by program; nothing where there was none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            figures: dict[str, Figures] = json.load(file)
+    except FileNotFoundError:
+        return {}
+    return figures
 
 
 def wakeups(pid: int) -> int:

@@ -17,11 +17,9 @@ from typing import NamedTuple
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import service, tasks
-from benchmarks.measure import Figures
+from benchmarks.measure import KEPT, ROOT, Figures, known
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DOCUMENT = os.path.join(ROOT, "docs", "performance.md")
-FIGURES = os.path.join(ROOT, "docs", "performance.json")
 BEGIN, END = "<!-- measured: benchmarks/run.py writes what follows -->", "<!-- end of measured -->"
 
 PROGRAMS: dict[str, tuple[str, ...]] = {
@@ -563,16 +561,6 @@ def machine() -> str:
     return f"{kind}, Linux {kernel}, Python {platform.python_version()}, {libraries}"
 
 
-def known(path: str) -> dict[str, Figures]:
-    """What earlier runs found; nothing where there was none."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            figures: dict[str, Figures] = json.load(file)
-    except FileNotFoundError:
-        return {}
-    return figures
-
-
 def put(path: str, content: str) -> None:
     """Write a file, whole."""
     with open(f"{path}.new", "w", encoding="utf-8") as file:
@@ -643,7 +631,7 @@ def main() -> int:
     if options.data:
         for name in ("capacity", "idle"):
             arguments[name] = (*arguments[name], "--data", options.data)
-    output = options.output or FIGURES
+    output = options.output or KEPT
     known_figures = known(output)
     for name in chosen:
         print(f"== {name} {' '.join(arguments[name])}".rstrip(), flush=True)

@@ -12,9 +12,7 @@ asked to (``kernel.bpf_stats_enabled``), over some seconds after all else. Progr
 """
 
 import ctypes
-import json
 import os
-import shutil
 import struct
 import sys
 import tempfile
@@ -27,8 +25,9 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import bus, cgroups, loads, measure, memory, trees
 from benchmarks.loads import Load
 from benchmarks.measure import SECOND_NS, Daemon, Figures
-from benchmarks.tick import SADC, SADC_PHASE
+from benchmarks.tick import SADC_PHASE, sadc_program
 from sysmond.machine import control
+from sysmond.tasks.bpf import pins
 
 SECONDS = 60
 # Imports, the first reading of all tables, and what the start costs once.
@@ -43,27 +42,22 @@ LOADS: dict[str, Load | None] = {
     "processes": Load("1,000 processes", ("procs", "1000"), 1000),
     "threads": Load("10,000 threads, recorded", ("threads", "10", "1000"), 10_000, threads=True),
 }
-KEPT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs", "performance.json")
 _THREADS = "probes: {process: {options: {threads: true}}}\n"
 # These a part calls, on its own clock: the others run when something happens, on the clock of whoever does it.
 _CALLED = ("snapshot", "iterate", "states")
 _STATISTICS = "/proc/sys/kernel/bpf_stats_enabled"
 # bpf(2): commands and the layout of bpf_prog_info up to the name, from linux/bpf.h.
-_NEXT_PROGRAM, _PROGRAM, _INFO_OF = 11, 13, 15
+_NEXT_PROGRAM, _PROGRAM = 11, 13
+_ATTRIBUTES_BYTES = 128
 _INFO = struct.Struct("=II8sIIQQQIIQ16s")
-_libc = ctypes.CDLL(None, use_errno=True)
-_BPF_NUMBER = {"x86_64": 321}.get(os.uname().machine, 280)
 
 
 # --- BPF programs
 
 
 def _bpf(command: int, attributes: bytes) -> tuple[int, bytes]:
-    buffer = ctypes.create_string_buffer(attributes, 128)
-    result = int(_libc.syscall(_BPF_NUMBER, command, buffer, len(buffer)))
-    if result < 0:
-        raise OSError(ctypes.get_errno(), "bpf(2)")
-    return result, buffer.raw
+    buffer = ctypes.create_string_buffer(attributes, _ATTRIBUTES_BYTES)
+    return pins.call(command, buffer, "a BPF program"), buffer.raw
 
 
 def programs() -> dict[int, tuple[str, int, int]]:
@@ -82,7 +76,7 @@ def programs() -> dict[int, tuple[str, int, int]]:
             continue
         try:
             info = ctypes.create_string_buffer(_INFO.size)
-            _bpf(_INFO_OF, struct.pack("=IIQ", descriptor, _INFO.size, ctypes.addressof(info)))
+            _bpf(pins.BPF_OBJ_GET_INFO_BY_FD, struct.pack("=IIQ", descriptor, _INFO.size, ctypes.addressof(info)))
             name = _INFO.unpack(info.raw)[-1].rstrip(b"\0").decode("ascii", "replace")
             with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
                 fields = dict(line.split(":", 1) for line in file if ":" in line)
@@ -191,7 +185,7 @@ def measured_under(load: str, seconds: int) -> Figures:
     """The service under a load, beside sadc."""
     limit_s = seconds + 240
     tasks = LOADS[load]
-    sadc = next((path for path in SADC if os.access(path, os.X_OK)), shutil.which("sadc"))
+    sadc = sadc_program()
     known = set(programs())
     with ExitStack() as stack:
         stack.enter_context(under(load, limit_s))
@@ -263,17 +257,10 @@ LINES = (
 )
 
 
-def kept(path: str = KEPT) -> Figures:
-    """What stands in the document's figures; nothing where it was not measured yet."""
-    with open(path, encoding="utf-8") as file:
-        figures: Figures = json.load(file).get("service", {}).get("figures", {})
-    return figures
-
-
 def rows(figures: Figures) -> list[tuple[str, str]]:
     """Tell it to people, each beside what the document has."""
     lines: list[tuple[str, str]] = []
-    standing = kept()
+    standing = measure.known().get("service", {}).get("figures", {})
     for load, now in figures.items():
         then = standing.get(load, {})
         lines.append((f"-- {said(load)}, {now['seconds']} s", f"in docs/performance.json, {then.get('seconds', 0)} s"))

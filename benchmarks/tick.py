@@ -137,9 +137,14 @@ def last_seconds(ring: str) -> Figures:
     return {"values": values, "by_probe": durations}
 
 
+def sadc_program() -> str | None:
+    """The path of sadc, which distributions keep in different places; None where it is not installed."""
+    return next((path for path in SADC if os.access(path, os.X_OK)), shutil.which("sadc"))
+
+
 def side_by_side(ticks: int) -> tuple[Figures, Figures]:
     """Run everything once a second; give processor time by process, in ns a tick, and the cost of the jobs."""
-    sadc = next((path for path in SADC if os.access(path, os.X_OK)), shutil.which("sadc"))
+    sadc = sadc_program()
     limit_s = ticks + 60
     with ExitStack() as running:
         daemon = running.enter_context(measure.daemon(limit_s, passes.configured(())))

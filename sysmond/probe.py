@@ -114,7 +114,7 @@ class Host:
         self.costs: Callable[[], Iterable[Row]] = tuple  # The sampler puts its own accounts here.
         self.runtime = ""  # … and its runtime folder, where bpf.json names what the kernel side pinned.
         self.folder = ""  # … and that of the lane in it.
-        self.is_wanted_soon = False
+        self.is_wanted_soon = False  # By ``read_soon``, until it is read.
         self.wakes: epoll | None = None
         self.sleep_states = SleepStates(self.root)  # … and those that all hosts of a lane share.
         self._ways: dict[str, str] = {}

@@ -39,7 +39,11 @@ SHRINK = 4
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _bpf(command: int, attributes: "ctypes.Array[ctypes.c_char]", what: str) -> int:
+def call(command: int, attributes: "ctypes.Array[ctypes.c_char]", what: str) -> int:
+    """Call bpf(2), which may change the attributes; gives what it returns.
+
+    :raises OSError: as the kernel says, of ``what``.
+    """
     result = int(_libc.syscall(_NUMBER, command, attributes, len(attributes)))
     if result < 0:
         code = ctypes.get_errno()
@@ -54,14 +58,14 @@ def opened(path: str) -> int:
     """
     name = ctypes.create_string_buffer(os.fsencode(path))
     attributes = _OBJECT.pack(ctypes.addressof(name), 0, 0)
-    return _bpf(BPF_OBJ_GET, ctypes.create_string_buffer(attributes, len(attributes)), path)
+    return call(BPF_OBJ_GET, ctypes.create_string_buffer(attributes, len(attributes)), path)
 
 
 def _lengths(descriptor: int, path: str) -> tuple[int, int]:
     """How many bytes a value of a map has, and how many values there are."""
     into = ctypes.create_string_buffer(_MAP_INFO.size)
     attributes = _INFO.pack(descriptor, _MAP_INFO.size, ctypes.addressof(into))
-    _bpf(BPF_OBJ_GET_INFO_BY_FD, ctypes.create_string_buffer(attributes, len(attributes)), path)
+    call(BPF_OBJ_GET_INFO_BY_FD, ctypes.create_string_buffer(attributes, len(attributes)), path)
     _, _, _, value_bytes, count, _, _ = _MAP_INFO.unpack(into.raw)
     return value_bytes, count
 
@@ -187,7 +191,7 @@ class PinnedProgram(_Descriptor):
 
         :raises OSError: as the kernel says.
         """
-        _bpf(BPF_PROG_TEST_RUN, self._attributes, self._path)
+        call(BPF_PROG_TEST_RUN, self._attributes, self._path)
 
 
 class Iterator:
