@@ -44,7 +44,7 @@ _sysmond_complete_paths() { _sysmond_complete paths; }
     "zsh": """\
 _sysmond_complete() {
   local -a names
-  names=("${(@f)$(sysmonctl complete ${words[(r)--user]} $1 -- "$PREFIX" 2>/dev/null)}")
+  names=("${(@f)$(sysmonctl complete ${${(z)BUFFER}[(r)--user]} $1 -- "$PREFIX" 2>/dev/null)}")
   compadd -- ${names:#}
 }
 _sysmond_complete_probes() { _sysmond_complete probes }

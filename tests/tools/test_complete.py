@@ -115,8 +115,9 @@ def typed(shell: list[str], environment: Mapping[str, str], setting_up: str, lin
                         shown = shown[:-1] if sign == "\b" else shown + sign
             return text in shown
 
-        os.write(terminal, f"{setting_up}\necho re''ady\n".encode())
-        assert wait_for("ready"), shown
+        # A prompt comes from an editor that reads keys; what is typed before that is a line like any other.
+        os.write(terminal, f"{setting_up}; PS1='re''ady> '\n".encode())
+        assert wait_for("ready> "), shown
         shown = ""
         os.write(terminal, f"{line}\t".encode())
         assert wait_for(wanted), shown
@@ -148,7 +149,7 @@ def test_bash_completes_what_is_recorded(share: Path, environment: Mapping[str, 
 @pytest.mark.parametrize(("line", "wanted"), LINES)
 def test_zsh_completes_what_is_recorded(share: Path, environment: Mapping[str, str], line: str, wanted: str) -> None:
     folder = (share / COMPLETIONS["zsh"].format("sysmonctl")).parent
-    setting_up = f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -D; PS1=''"
+    setting_up = f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -D"
     typed(["zsh", "-f", "-i"], environment, setting_up, line, wanted)
 
 
