@@ -26,6 +26,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 from sysmond.plan import plan, resolver
 from sysmond.plan.config import FILE_BYTES_MAX, FILES_MAX, NESTING_MAX, NODES_MAX
 from tests.faults.trial import Totals
+from tests.support.memory import data_bytes, resident_bytes
 
 SECONDS_MAX = 10.0
 MEMORY_BYTES = 300 << 20
@@ -350,7 +351,7 @@ def attempt(case: Case, folder: Path, before: bytes) -> Iterator[str]:
     if code == -signal.SIGALRM:
         yield f"not done within {SECONDS_MAX:.0f} s"
         return
-    if used.ru_maxrss << 10 > MEMORY_BYTES:
+    if used.ru_maxrss << 10 > resident_bytes() + MEMORY_BYTES:
         yield f"took {used.ru_maxrss >> 10} MiB, in {seconds:.1f} s"
     if code not in {0, REFUSED} or (code == 0) is not case.is_right:
         yield f"exit code {code}, after {lines}"
@@ -386,7 +387,8 @@ def _resolve(words: list[str], said: int) -> None:
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, SECONDS_MAX)
-        resource.setrlimit(resource.RLIMIT_DATA, (_DATA_BYTES, _DATA_BYTES))
+        most_bytes = data_bytes() + _DATA_BYTES
+        resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
         os.dup2(said, 1)
         os.dup2(said, 2)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115  pytest's before

@@ -33,6 +33,7 @@ from sysmond.store import archive, pins
 from sysmond.store.pins import Pin
 from sysmond.tasks.bpf import report
 from tests.faults.trial import Totals
+from tests.support.memory import data_bytes
 from tests.support.waiting import HANG_S
 
 BOOT = "b" * 32
@@ -128,7 +129,7 @@ def _be(reader: Reader, writing: int) -> None:
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(int(HANG_S))
-        bytes_max = _bytes_in_use() + DATA_BYTES_MAX
+        bytes_max = data_bytes() + DATA_BYTES_MAX
         resource.setrlimit(resource.RLIMIT_DATA, (bytes_max, bytes_max))
         reader.use()
     except (Error, OSError) as refusal:
@@ -140,11 +141,6 @@ def _be(reader: Reader, writing: int) -> None:
         os.write(writing, f"{type(failure).__name__}: {failure}".encode("utf-8", "replace")[:300])
     finally:
         os._exit(code)
-
-
-def _bytes_in_use() -> int:
-    """How much this process holds already: what other tests imported is not the reader's (proc(5), statm)."""
-    return int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
 
 
 def messages(case: str, content: bytes) -> Iterator[str]:
