@@ -5,6 +5,7 @@ A pipe has no ioctls, so whoever reads them has ``evdev.mask`` do nothing; real 
 """
 
 import os
+import select
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,6 +13,8 @@ from struct import calcsize, pack
 
 EVENT = "@LLHHi"
 EVENT_BYTES = calcsize(EVENT)
+# A pipe gives what is written at once as a whole; more of it may end amid an event, as no device does.
+AT_ONCE_BYTES = select.PIPE_BUF // EVENT_BYTES * EVENT_BYTES
 EV_SYN, EV_KEY, EV_REL, EV_ABS = range(4)
 REPORT = (EV_SYN, 0, 0)
 DROPPED = (EV_SYN, 3, 0)
@@ -62,7 +65,8 @@ class Inputs:
             )  # Not where nobody listens.
             os.set_blocking(self._pipes[node], True)
         told = b"".join(pack(EVENT, at_us // 1_000_000, at_us % 1_000_000, *event) for event in events)
-        os.write(self._pipes[node], told)
+        for at in range(0, len(told), AT_ONCE_BYTES):
+            os.write(self._pipes[node], told[at : at + AT_ONCE_BYTES])
         return told
 
     def hang_up(self, node: str) -> None:
