@@ -231,12 +231,13 @@ def causes(found: Result, at_ns: int) -> set[Cause]:
 
 
 def held_since(recorder: Recorder) -> int:
-    """The first tick that the ring still has, in UTC; long ago where it has not gone round."""
+    """The first tick of memory that the ring still has, in UTC; long ago where it has not gone round."""
     (ring,) = Path(recorder.folders.runtime, "sampler", "public").glob("*.ring")
-    taken = snapshot(str(ring))
-    ticks = [int(block.ticks[0]) for block in of_snapshot(taken).blocks if len(block.ticks)]
-    (relation, *_) = next(iter(of_snapshot(taken).clocks.values()))
-    return max(ticks) - relation.boottime_ns + relation.realtime_ns if ticks else 0
+    recording = of_snapshot(snapshot(str(ring)))
+    memory = [block for block in recording.blocks if any(key.table == "memory" for key in block.keys)]
+    ticks = [int(block.ticks[0]) for block in memory if len(block.ticks)]
+    (relation, *_) = next(iter(recording.clocks.values()))
+    return min(ticks) - relation.boottime_ns + relation.realtime_ns if ticks else 0
 
 
 def test_told_to_end_at_once_after_that_it_ends_with_everything_on_disk(recorder: Recorder) -> None:
