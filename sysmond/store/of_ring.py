@@ -483,7 +483,8 @@ class ExplainedRing:
         """The first and the last tick of which each damaged place may have had rows."""
         copied, of_tick = self._snapshot, self._is_of_tick()
         places, ticks = self._places[of_tick].tolist(), self._frames["tick_ns"][of_tick].tolist()
-        started_ns = copied.identity.started_ns
+        # Ticks lie on whole seconds: the first may be of the second that the writer began in.
+        started_ns = copied.identity.started_ns // SECOND_NS * SECOND_NS
         shortest_ns = min((layout.interval_ns for layout in self.layouts.values()), default=0)
         for begin, end in copied.damages:
             index = bisect_left(places, begin)

@@ -22,6 +22,7 @@ from sysmond.ring.frame import (
     MIRROR_BYTES,
     NAMES,
     RELATION,
+    ROWS,
     Identity,
     Layout,
     frame_bytes,
@@ -169,6 +170,26 @@ def test_rows_that_are_damaged_are_a_gap_and_sealing_keeps_a_copy(folders: Folde
         seal_job.seal(folders, unread=told.__setitem__)
     [kept] = os.listdir(f"{folders.runtime}/archiver/{skipped_rings.FOLDER}")
     assert Path(f"{folders.runtime}/archiver/{skipped_rings.FOLDER}/{kept}").read_bytes() == Path(path).read_bytes()
+
+
+def test_the_first_rows_of_a_writer_are_missing_from_the_second_it_began_in(folders: Folders) -> None:
+    """The archiver's first rows are of the whole second before it began to write."""
+    create_classes(f"{folders.runtime}/archiver")
+    now_ns = clock.boottime_ns() // 10**9 * 10**9
+    first_ns = now_ns - SECONDS * 10**9
+    layout = Layout(Table("a", (Metric("n", "1", Semantics.GAUGE, "A number."),)), 10**9)
+    path = f"{folders.runtime}/archiver/public/{first_ns + 826_718_974}.ring"
+    identity = Identity(clock.boot_id(), "archiver", Sensitivity.PUBLIC, 1, first_ns + 826_718_974)
+    writer = RingWriter(path, 2**16, identity, [layout])
+    writer.clock(clock.relation())
+    for tick_ns in (first_ns, now_ns):
+        writer.rows(0, tick_ns, ("x",), [tick_ns])
+    writer.close(is_over=False)
+    [whole] = Archive(folders).select("a", raw=True).times_ns[:1]
+    flip(path, frames(path, ROWS)[0][0] + 36)
+    result = Archive(folders).select("a", raw=True, start=int(whole) - 10**9, end=int(whole) + 120 * 10**9)
+    assert int(whole) not in result.times_ns
+    assert [gap for gap in result.gaps if gap.cause is Cause.DAMAGED_FILE and gap.start_ns <= whole < gap.end_ns]
 
 
 def test_rings_of_a_killed_daemon_tell_the_truth_or_name_what_is_missing(tmp_path: Path) -> None:
