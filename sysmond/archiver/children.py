@@ -54,13 +54,13 @@ def _unheard(name: str, value: object) -> None:
     """Tell nobody."""
 
 
-def seal(folders: Folders, tell: Tell = _unheard) -> None:
-    """Seal the rings; the imports are the child's."""
+def seal(folders: Folders, tell: Tell = _unheard, only: Sequence[str] = ()) -> None:
+    """Seal the rings, or ``only`` these; the imports are the child's."""
     from sysmond.archiver import seal_job  # noqa: PLC0415
 
     unread: dict[str, str] = {}
     try:
-        seal_job.seal(folders, lambda rings: tell("rings", rings), unread.__setitem__)
+        seal_job.seal(folders, lambda rings: tell("rings", rings), unread.__setitem__, only)
     finally:
         tell("unread", unread)
 

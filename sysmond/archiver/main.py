@@ -9,7 +9,7 @@ side by side: a disk that hangs never stops sealing.
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
@@ -122,6 +122,8 @@ class Archiver:
         self._stopping = False
         self._looked_at_disk = False
         self._sealed_s = float("-inf")
+        # Whether the last seal that began was of some rings only.
+        self._is_partial = False
         self._flushes = 0
         self._state = state or ExitStack()
         self._holds_state = settings.state_locked
@@ -300,9 +302,9 @@ class Archiver:
         if self._now_s >= self._look_due_s:
             self._look()
         is_waiting = seal in self._problems or self._now_s - self._sealed_s < LOOK_MIN_S
-        is_short = self._rings.is_short or (self._ledger.is_filling and not is_waiting)
-        if (is_short or self._now_s >= self._seal_due_s) and not self._is_busy(seal):
-            self._begin(seal, idle=not self._rings.is_urgent)
+        is_due = self._now_s >= self._seal_due_s or (self._ledger.is_filling and not is_waiting)
+        if (is_due or self._rings.short) and not self._is_busy(seal):
+            self._begin(seal, idle=not self._rings.is_urgent, only=() if is_due else self._rings.short)
         if _asleep_ns() - self._asleep_ns > SECOND_NS // 2:
             self._asleep_ns = _asleep_ns()
             self._disk.resumed = True
@@ -344,10 +346,10 @@ class Archiver:
         if PLACES[seal] not in self._running:
             self._seals_first, self._flush_waits = False, True
 
-    def _begin(self, job: Job, *, idle: bool = True) -> None:
-        """Start a job in a child, unless its place is taken; then it is due again later."""
+    def _begin(self, job: Job, *, idle: bool = True, only: Sequence[str] = ()) -> None:
+        """Start a job in a child, unless its place is taken; then it is due again later. ``only``: rings to seal."""
         idle = idle and not self._stopping
-        if job is seal:
+        if job is seal and not only:
             self._seal_due_s = self._now_s + self._settings.seal_interval_s
         elif job is flush:
             self._flush_waits = False
@@ -361,7 +363,9 @@ class Archiver:
                 self._failed(job, "the last one hangs in the kernel")
             return
         limit_s = LAST_JOB_S if self._stopping else SEAL_JOB_S if job is seal else JOB_S
-        options = {"owed": self._ledger.owed()} if self._stopping and job is flush else {}
+        options: dict[str, object] = {"owed": self._ledger.owed()} if self._stopping and job is flush else {}
+        if job is seal:
+            self._is_partial, options["only"] = bool(only), only
         try:
             self._running[place] = children.start(job, self._folders, limit_s, idle=idle, lock=self._lock, **options)
         except OSError as refusal:
@@ -485,17 +489,21 @@ class Archiver:
             self._unread = set(unread)
 
     def _sealed(self, problem: str) -> None:
-        if self._seals_first:
+        was_partial = self._is_partial
+        if self._seals_first and was_partial and not problem:
+            self._begin(seal)  # What is to be flushed is all that was recorded.
+        if PLACES[seal] not in self._running and self._seals_first:
             self._seals_first, self._flush_waits = False, True
         self._disk.waiting_bytes = self._ram_bytes()
-        self._rings.is_short = self._rings.is_urgent = False  # Until the next look.
+        self._rings.short, self._rings.is_urgent = (), False  # Until the next look.
         self._ledger.sealed(Progress.read(self._folders).sealed)
         if problem:
             self._seal_due_s = min(self._seal_due_s, self._now_s + SEAL_RETRY_S)
             self._tell(seal, problem, f"sealing failed: {problem}; the ring keeps what it has, tried again later")
             return
         self._problems.pop(seal, None)
-        self._sealed_s = self._now_s
+        if not was_partial:
+            self._sealed_s = self._now_s
         if flush in self._problems:
             self._make_room()
         if not self._stopping:

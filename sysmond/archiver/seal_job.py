@@ -6,7 +6,7 @@ It runs in a child of the archiver that lives for one job, so its memory and its
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -50,17 +50,23 @@ _Group = list[tuple[str, FilePart]]
 """What becomes one file: parts, each with the ring it is from."""
 
 
-def seal(folders: Folders, works_on: WorksOn = lambda _: None, unread: Unread = lambda _, __: None) -> None:
-    """Turn what the rings hold and no file has yet into files in RAM, and note how far.
+def seal(
+    folders: Folders,
+    works_on: WorksOn = lambda _: None,
+    unread: Unread = lambda _, __: None,
+    only: Collection[str] = (),
+) -> None:
+    """Turn what the rings hold and no file has yet into files in RAM, and note how far. ``only``: of these rings.
 
     Of wide tables one a class; more only where rings of several boots, or tables that are declared in two ways, meet;
     and where a seal failed before. Of long tables one a stretch of a ring, one ring after the other: they are large.
     """
     wide, long = ring_files(folders), stream_files(folders)
     job = _SealJob(folders, [*wide, *long], works_on, unread)
-    job.seal(dense, wide)
+    job.seal(dense, [path for path in wide if path in only or not only])
     for path in long:
-        job.seal(sparse, [path])
+        if path in only or not only:
+            job.seal(sparse, [path])
     job.note()
 
 

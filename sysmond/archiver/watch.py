@@ -20,6 +20,8 @@ LOOK_S = 10.0
 LOOK_MIN_S = 1.0
 # A ring that is filling faster than planned is sealed at once when this much of it is not yet sealed.
 UNSEALED_FRACTION_MAX = 0.5
+# What has so much of that is sealed with it: it would have its turn soon.
+BESIDE_FRACTION = 0.5
 # If the rest of it is full within this time, the job may not wait for a processor that nobody else wants: beside forty
 # programs that want one, what takes a second takes half a minute at normal priority.
 URGENT_S = 120.0
@@ -36,8 +38,9 @@ NEVER_S = float("inf")
 class RingWatch:
     """How full the rings are.
 
-    ``left_s``: until the first of them overwrites what is not sealed. ``is_short``: one is to be sealed now;
-    ``is_urgent``: one that lasts for a short time only. ``unsealed``: whether there is anything to seal.
+    ``left_s``: until the first of them overwrites what is not sealed. ``short``: those to be sealed now, nothing where
+    there is time; ``is_urgent``: one of them lasts for a short time only. ``unsealed``: whether there is anything to
+    seal.
     """
 
     def __init__(self, folders: Folders, now_s: float) -> None:
@@ -46,8 +49,8 @@ class RingWatch:
         self._looked_s = now_s
         self._heads: dict[str, int] = {}
         self.left_s = NEVER_S
-        self.is_short = self.is_urgent = False
-        self.unsealed = False
+        self.short: tuple[str, ...] = ()
+        self.is_urgent = self.unsealed = False
 
     def look(self, now_s: float) -> float:
         """Look, and say in how many seconds to look again."""
@@ -55,7 +58,8 @@ class RingWatch:
         self._looked_s = now_s
         sealed = Progress.read(self._folders).sealed
         look_s, left_s, heads = LOOK_S, NEVER_S, {}
-        self.is_short = self.is_urgent = self.unsealed = False
+        self.is_urgent = self.unsealed = False
+        filled: dict[str, float] = {}
         for path in (*ring_files(self._folders), *stream_files(self._folders)):
             with suppress(OSError, Error):
                 heads[path], capacity = fill(path)
@@ -65,11 +69,13 @@ class RingWatch:
                 growth = max(1.0, (heads[path] - self._heads.get(path, 0)) / known_s)
                 self.unsealed = self.unsealed or unsealed > 0
                 lasts_s = max(0.0, capacity - unsealed) / growth
-                self.is_short = self.is_short or unsealed > allowed
+                filled[path] = unsealed / allowed
                 self.is_urgent = self.is_urgent or (unsealed > allowed and lasts_s < URGENT_S)
                 look_s = min(look_s, allowed / 2 / growth)
                 left_s = min(left_s, lasts_s)
         self._heads, self.left_s = heads, left_s
+        is_short = max(filled.values(), default=0.0) > 1
+        self.short = tuple(path for path, part in filled.items() if is_short and part > BESIDE_FRACTION)
         return max(LOOK_MIN_S, look_s)
 
 

@@ -30,7 +30,7 @@ from sysmond.plan import plan
 from sysmond.plan.plan import ArchiverSettings, Plan
 from sysmond.plan.settings import Settings
 from sysmond.ring.frame import Identity, Layout
-from sysmond.ring.progress import Progress
+from sysmond.ring.progress import Progress, Sealed
 from sysmond.ring.writer import RingWriter
 from sysmond.store import archive, pins
 from sysmond.store.files.invariants import WIDE_ELEMENTS_MAX
@@ -584,18 +584,18 @@ def test_a_ring_that_fills_fast_is_looked_at_often(station: Station) -> None:
     now_s = 1000.0
     rings = RingWatch(station.folders, now_s)
     rings.look(now_s + 10.0)
-    assert not rings.is_short
+    assert not rings.short
     assert rings.unsealed
     assert rings.look(now_s + 20.0) == pytest.approx(LOOK_S)
     for _ in range(400):
         station.tick()
     assert LOOK_MIN_S <= rings.look(now_s + 21.0) < 3.0
-    assert not rings.is_short
+    assert not rings.short
     assert 0.0 < rings.left_s < 6.0
     for _ in range(500):
         station.tick()
     rings.look(now_s + 22.0)
-    assert rings.is_short
+    assert rings.short == (station.ring.path,)
 
 
 def test_a_ring_is_sealed_at_idle_priority_unless_it_runs_out(station: Station) -> None:
@@ -623,6 +623,39 @@ def test_a_ring_is_sealed_at_idle_priority_unless_it_runs_out(station: Station) 
     assert made._rings.is_urgent  # What was written within this moment fills the rest in another.
     assert policy() == os.SCHED_OTHER
     assert not said
+
+
+def test_only_rings_that_run_short_are_sealed_before_all_are_due(station: Station) -> None:
+    """One that fills in a minute has the others sealed in their own time, and before a flush."""
+    made, _ = archiver(station)
+    calm = station.new_ring(2)
+    calm.clock(clock.relation())
+    calm.rows(0, SECOND, ("calm",), [1])
+    due_s = made._seal_due_s
+
+    def sealed() -> dict[str, Sealed]:
+        sealing = made._running["rings"]
+        while not sealing.listen():
+            pass
+        made._ended("rings", sealing)
+        return Progress.read(station.folders).sealed
+
+    for _ in range(900):
+        station.tick()
+    made._look_due_s = 0.0
+    made._begin_what_is_due()
+    there = sealed()
+    assert there[station.ring.path].offset
+    assert not there[calm.path].offset
+    assert made._seal_due_s == due_s
+    for _ in range(900):
+        station.tick()
+    made._look_due_s = 0.0
+    made._begin_what_is_due()
+    made._want(Reason.REQUEST)  # While some are being sealed.
+    assert not sealed()[calm.path].offset
+    assert sealed()[calm.path].offset
+    assert made._flush_waits
 
 
 def test_the_first_row_of_the_ledger_is_from_when_it_began(runtime: Path, tmp_path: Path, end: Started) -> None:

@@ -207,7 +207,7 @@ def test_rows_that_follow_no_full_reading_are_sealed_before_they_are_overwritten
     for tick in range(103, 400):
         stream.write(tick, tasks.tick(tick))
         watch.look(float(tick))
-        if watch.is_short:
+        if watch.short:
             seal_job.seal(folders)
     stream.ring.close()
     seal_job.seal(folders)
