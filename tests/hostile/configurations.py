@@ -26,7 +26,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 from sysmond.plan import plan, resolver
 from sysmond.plan.config import FILE_BYTES_MAX, FILES_MAX, NESTING_MAX, NODES_MAX
 from tests.faults.trial import Totals
-from tests.support.memory import data_bytes, resident_bytes
+from tests.support.memory import counted_bytes, resident_bytes
 
 SECONDS_MAX = 10.0
 MEMORY_BYTES = 300 << 20
@@ -387,7 +387,7 @@ def _resolve(words: list[str], said: int) -> None:
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, SECONDS_MAX)
-        most_bytes = data_bytes() + _DATA_BYTES
+        most_bytes = counted_bytes() + _DATA_BYTES
         resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
         os.dup2(said, 1)
         os.dup2(said, 2)

@@ -33,7 +33,7 @@ from sysmond.store import archive, pins
 from sysmond.store.pins import Pin
 from sysmond.tasks.bpf import report
 from tests.faults.trial import Totals
-from tests.support.memory import data_bytes
+from tests.support.memory import counted_bytes
 from tests.support.waiting import HANG_S
 
 BOOT = "b" * 32
@@ -129,7 +129,7 @@ def _be(reader: Reader, writing: int) -> None:
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(int(HANG_S))
-        bytes_max = data_bytes() + DATA_BYTES_MAX
+        bytes_max = counted_bytes() + DATA_BYTES_MAX
         resource.setrlimit(resource.RLIMIT_DATA, (bytes_max, bytes_max))
         reader.use()
     except (Error, OSError) as refusal:

@@ -5,7 +5,7 @@ import resource
 from pathlib import Path
 
 
-def data_bytes() -> int:
+def counted_bytes() -> int:
     """How much counts against RLIMIT_DATA (getrlimit(2)): data and stack of proc(5), statm."""
     return _pages(5)
 
