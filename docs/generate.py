@@ -25,7 +25,7 @@ from sysmond.archiver.disk_writes import FLUSH, INTERVAL_NS
 from sysmond.base import elsewhere
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.derived_columns import of_table
-from sysmond.base.event_kinds import OWNERS
+from sysmond.base.event_kinds import KINDS, OWNERS, PEOPLE, EventKind
 from sysmond.base.model import Answers, Lane, Metric, Semantics, Table, rate_unit
 from sysmond.bus import loop
 from sysmond.bus.wire import interface
@@ -75,6 +75,34 @@ mean `disk/read_bytes`.
 Counters are rates in answers, unless `--raw` says otherwise: `disk/read_bytes` is shown in bytes a second. Where a
 program has another unit, it is named. ≈ means that the program computes it in another way. A star stands for a number
 or a name; of several metrics joined by `+` the name is the sum.
+"""
+
+EVENTS_HEAD = """\
+# Events
+
+What happened, with its time: a suspend, a full disk, an upgrade, a killed process. Written from
+`sysmond/base/event_kinds.py` and the probes by `make docs`.
+
+```
+sysmon-extract event --from=yesterday                         # all of it
+sysmon-extract event --from=-1h --where='kind = "oom kill"'   # of one kind
+sysmon-extract cpu --from=-1h                                 # what may explain something stands beside each answer
+sysmon-extract cpu --from=-1h --all-events                    # … and all the rest
+sysmonctl events --follow                                     # as it happens
+```
+
+An event has a time, a kind, a subject and a line of text; some have more in `detail`. What was noticed later than it
+happened has its own time, and `known_from` says which log told of it. An event is as private as the table of its
+probe: who may not read that does not see it. Where a probe is off, or may not read its source, its kinds are not
+recorded.
+
+**Storms.** More than eight changes of one kind in one reading are one event that names them; more than 32 events that a
+probe tells at once end with one that says how many more there were.
+
+**While nobody recorded.** Messages of the kernel and runs of dpkg of this boot are read when the recorder starts, each
+once, with the time that the source says. States (a lid, a link) are compared from the first reading on.
+
+*Minor* kinds stand beside answers about tables only with `--all-events`.
 """
 
 LEFT_OUT = (
@@ -311,6 +339,28 @@ def event_section() -> Iterator[str]:
     yield from table(("column", "unit", "semantics", "digits", "meaning", "origin"), map(metric_row, declared.metrics))
 
 
+def events() -> str:
+    """Spell the kinds of events, and what tells of each."""
+    sources: dict[str, set[str]] = defaultdict(set)
+    for probe in catalogue():
+        for kind in {*probe.told_kinds, *(kind for tells in probe.tells for kind in (tells.kind, tells.gone) if kind)}:
+            sources[kind].add(f"`{probe.table.name}`" + (" (restricted)" if probe.sensitivity == "restricted" else ""))
+    rows = (
+        (
+            f"`{name}`" + (" *minor*" if kind.is_minor else ""),
+            kind.doc,
+            ", ".join(sorted(sources[name])) or _writers(kind),
+            kind.seen or "–",
+        )
+        for name, kind in KINDS.items()
+    )
+    return "\n".join([EVENTS_HEAD, *table(("kind", "what happened", "told by", "seen"), rows)]) + "\n"
+
+
+def _writers(kind: EventKind) -> str:
+    return "people" if PEOPLE in kind.owners else f"sysmond ({' or '.join(kind.owners)})"
+
+
 def metric_row(metric: Metric) -> tuple[str, ...]:
     """Spell one metric of the catalogue."""
     origin = f"`{metric.origin}`" if metric.origin else ""
@@ -453,6 +503,7 @@ def packages() -> Iterator[str]:
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "metrics.md": metrics,
     "names.md": names,
+    "events.md": events,
     "cli.md": cli,
     "interfaces.md": bus,
     "architecture.md": architecture,

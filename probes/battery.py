@@ -20,6 +20,7 @@ from sysmond.probe import (
     Probe,
     Row,
     Table,
+    Tells,
     gauge,
     hookimpl,
     rows_of,
@@ -177,6 +178,10 @@ def read_batteries(host: Host) -> Iterable[Row]:
 read_mains = _reader(MAINS, lambda kind: kind not in {*STORES, "BMS", ABSENT})
 
 
+_CHARGED = (Tells("battery", "status"),)
+_ONLINE = (Tells("mains", "online", {0: "off", 1: "on", 2: "on"}),)
+
+
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the tables ``battery`` and ``mains``: asked of embedded controllers, so seldom, and in the background.
@@ -186,6 +191,6 @@ def sysmond_probes() -> list[Probe]:
     battery = Probe(BATTERY, read_batteries, 60.0, Lane.BACKGROUND, subsystems=("power_supply",), on_battery_s=15.0)
     mains = Probe(MAINS, read_mains, 60.0, Lane.BACKGROUND, subsystems=("power_supply",), on_battery_s=60.0)
     return [
-        battery._replace(needs=(f"{FOLDER}/*/status", f"{FOLDER}/*/capacity_level"), costly_s=COSTLY_S),
-        mains._replace(needs=(f"{FOLDER}/*/online",), costly_s=COSTLY_S),
+        battery._replace(needs=(f"{FOLDER}/*/status", f"{FOLDER}/*/capacity_level"), costly_s=COSTLY_S, tells=_CHARGED),
+        mains._replace(needs=(f"{FOLDER}/*/online",), costly_s=COSTLY_S, tells=_ONLINE),
     ]

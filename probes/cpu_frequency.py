@@ -7,7 +7,21 @@ read each second with the times of the CPU. Never ``cpuinfo_cur_freq``: it inter
 
 from collections.abc import Iterator
 
-from sysmond.probe import ABSENT, Answers, Derived, Host, Lane, Metric, Probe, Row, Table, gauge, hookimpl, text
+from sysmond.probe import (
+    ABSENT,
+    Answers,
+    Derived,
+    Host,
+    Lane,
+    Metric,
+    Probe,
+    Row,
+    Table,
+    Tells,
+    gauge,
+    hookimpl,
+    text,
+)
 
 FOLDER = "/sys/devices/system/cpu/cpufreq"
 CPUS_MAX = 1024
@@ -79,5 +93,5 @@ def _value(host: Host, path: str, *, is_text: bool) -> int | str:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``cpu_frequency``: nine files a clock, so seldom; limits hold for seconds."""
-    needs = (f"{FOLDER}/policy*/scaling_max_freq",)
-    return [Probe(CPU_FREQUENCY, read, 10.0, Lane.BACKGROUND, subsystems=("cpu",), needs=needs)]
+    needs, tells = (f"{FOLDER}/policy*/scaling_max_freq",), (Tells("governor", "governor"),)
+    return [Probe(CPU_FREQUENCY, read, 10.0, Lane.BACKGROUND, subsystems=("cpu",), needs=needs, tells=tells)]

@@ -7,7 +7,20 @@ that reading them interrupts no CPU. Only Intel's CPUs tell it; times since Linu
 
 from collections.abc import Iterator
 
-from sysmond.probe import ABSENT, Answers, Derived, Host, Lane, Probe, Row, Table, counter, gauge, hookimpl
+from sysmond.probe import (
+    ABSENT,
+    Answers,
+    Derived,
+    Host,
+    Lane,
+    Probe,
+    Row,
+    Table,
+    Tells,
+    counter,
+    gauge,
+    hookimpl,
+)
 
 FOLDER = "/sys/devices/system/cpu"
 CPUS_MAX = 1024
@@ -60,4 +73,5 @@ def read(host: Host) -> Iterator[Row]:
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``cpu_throttle``: counters, which miss nothing between two readings."""
     needs = (f"{FOLDER}/cpu*/thermal_throttle/core_throttle_count",)
-    return [Probe(CPU_THROTTLE, read, 5.0, Lane.BACKGROUND, subsystems=("cpu",), needs=needs)]
+    tells = (Tells("throttled", "throttled", grows=True),)
+    return [Probe(CPU_THROTTLE, read, 5.0, Lane.BACKGROUND, subsystems=("cpu",), needs=needs, tells=tells)]

@@ -8,7 +8,20 @@ interrupted anyway, and the kernel keeps these counts: no controller is asked.
 from collections.abc import Iterator
 from itertools import chain
 
-from sysmond.probe import ABSENT, Host, Lane, Probe, Row, Table, counter, gauge, hookimpl, rows_of, text
+from sysmond.probe import (
+    ABSENT,
+    Host,
+    Lane,
+    Probe,
+    Row,
+    Table,
+    Tells,
+    counter,
+    gauge,
+    hookimpl,
+    rows_of,
+    text,
+)
 from sysmond.sources.unread import printable
 
 FOLDER = "/sys/devices/system/edac/mc"
@@ -89,7 +102,20 @@ def _text(host: Host, path: str) -> str | int:
     return word if isinstance(word, int) else printable(word.encode("utf-8", "surrogateescape")) or ABSENT
 
 
+_TELLS = (Tells("memory error", "corrected", grows=True), Tells("memory error", "uncorrected", grows=True))
+
+
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``edac``."""
-    return [Probe(EDAC, read, INTERVAL_S, Lane.BACKGROUND, subsystems=("edac",), needs=(f"{FOLDER}/mc*/ce_count",))]
+    return [
+        Probe(
+            EDAC,
+            read,
+            INTERVAL_S,
+            Lane.BACKGROUND,
+            subsystems=("edac",),
+            needs=(f"{FOLDER}/mc*/ce_count",),
+            tells=_TELLS,
+        )
+    ]

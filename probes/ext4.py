@@ -6,7 +6,20 @@ Source: the kernel's ``Documentation/ABI/testing/sysfs-fs-ext4``. These numbers 
 
 from collections.abc import Iterator
 
-from sysmond.probe import ABSENT, Host, Lane, Probe, Row, Table, counter, gauge, hookimpl, rows_of, text
+from sysmond.probe import (
+    ABSENT,
+    Host,
+    Lane,
+    Probe,
+    Row,
+    Table,
+    Tells,
+    counter,
+    gauge,
+    hookimpl,
+    rows_of,
+    text,
+)
 
 FOLDER = "/sys/fs/ext4"
 INTERVAL_S = 60.0
@@ -54,4 +67,5 @@ def read(host: Host) -> Iterator[Row]:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``ext4``."""
-    return [Probe(EXT4, read, INTERVAL_S, Lane.BACKGROUND, needs=(f"{FOLDER}/*/errors_count",))]
+    tells = (Tells("file system error", "errors", grows=True),)
+    return [Probe(EXT4, read, INTERVAL_S, Lane.BACKGROUND, needs=(f"{FOLDER}/*/errors_count",), tells=tells)]

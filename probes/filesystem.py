@@ -6,9 +6,21 @@ Source: proc(5) and statvfs(3); ``sysmond.sources.statvfs`` asks, and waits for 
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from sysmond.probe import ABSENT, Host, Lane, Probe, Row, Table, gauge, hookimpl, state, text
+from sysmond.probe import (
+    ABSENT,
+    Host,
+    Lane,
+    Probe,
+    Row,
+    Table,
+    Tells,
+    gauge,
+    hookimpl,
+    state,
+    text,
+)
 from sysmond.sources.statvfs import MOUNTS_MAX, PATH, MountLine, Statvfs, parse
 
 INTERVAL_S = 30.0
@@ -54,6 +66,9 @@ MOUNTS = Table(
 )
 
 _NO_NUMBERS = (ABSENT,) * 7
+FULL_PERCENT = (90, 95, 100)
+FULL_WORDS = {percent: f"{percent} % full" for percent in FULL_PERCENT}
+CLEARLY_PERCENT = 2
 
 
 class FileSystems:
@@ -102,10 +117,31 @@ def _text(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
+def full_percent(row: Mapping[str, int | str], before: int | str) -> int:
+    """Give from which of ``FULL_PERCENT`` on a file system is full, as df(1) counts; 0 below all, ABSENT if unknown.
+
+    One that was fuller is so until it is clearly not any more.
+    """
+    used, available = row["used"], row["available"]
+    if not isinstance(used, int) or not isinstance(available, int) or ABSENT in {used, available}:
+        return ABSENT
+    percent = -(-100 * used // max(1, used + available))
+    level = max((each for each in FULL_PERCENT if percent >= each), default=0)
+    was = before if isinstance(before, int) and before != ABSENT else 0
+    return was if level < was <= percent + CLEARLY_PERCENT else level
+
+
+_TELLS = (
+    Tells("mounted", gone="unmounted", shows="device"),
+    Tells("read-only", "read_only", {0: "writable again", 1: "read-only"}),
+    Tells("disk space", value=full_percent, words={0: "less than 90 % full", **FULL_WORDS}),
+)
+
+
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the tables ``filesystem`` and ``mounts``."""
     return [
-        Probe(FILESYSTEM, FileSystems().read, INTERVAL_S, Lane.BACKGROUND),
+        Probe(FILESYSTEM, FileSystems().read, INTERVAL_S, Lane.BACKGROUND, tells=_TELLS),
         Probe(MOUNTS, count, INTERVAL_S, Lane.BACKGROUND, pure=True),
     ]

@@ -7,7 +7,18 @@ Source: ``Documentation/filesystems/proc.rst``, ``Documentation/admin-guide/cput
 
 import os
 
-from sysmond.probe import ABSENT, Host, Lane, Probe, Row, Table, gauge, hookimpl, text
+from sysmond.probe import (
+    ABSENT,
+    Host,
+    Lane,
+    Probe,
+    Row,
+    Table,
+    Tells,
+    gauge,
+    hookimpl,
+    text,
+)
 
 CPUINFO = "/proc/cpuinfo"
 KERNEL = "/proc/sys/kernel"
@@ -151,4 +162,5 @@ def read(host: Host) -> list[Row]:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``host``."""
-    return [Probe(HOST, read, interval_s=60.0, lane=Lane.BACKGROUND)]
+    tells = (Tells("setting", "hostname"), Tells("setting", "timezone"))
+    return [Probe(HOST, read, interval_s=60.0, lane=Lane.BACKGROUND, tells=tells)]

@@ -7,7 +7,7 @@ wakes nothing; to read the switch as an input device would need the right to rea
 
 from collections.abc import Iterable
 
-from sysmond.probe import Absence, Cause, Host, Lane, Probe, Row, Table, hookimpl, rows_of, state
+from sysmond.probe import Absence, Cause, Host, Lane, Probe, Row, Table, Tells, hookimpl, rows_of, state
 from sysmond.sources.slots import COSTLY_S
 
 FOLDER = "/proc/acpi/button/lid"
@@ -43,4 +43,5 @@ def read(host: Host) -> Iterable[Row]:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``lid``. It is asked of firmware, so seldom: the kernel has no uevent of it."""
-    return [Probe(LID, read, 10.0, Lane.BACKGROUND, needs=(f"{FOLDER}/*/state",), costly_s=COSTLY_S)]
+    probe = Probe(LID, read, 10.0, Lane.BACKGROUND, needs=(f"{FOLDER}/*/state",), costly_s=COSTLY_S)
+    return [probe._replace(tells=(Tells("lid", "closed", {0: "opened", 1: "closed"}),))]

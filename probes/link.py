@@ -16,6 +16,7 @@ from sysmond.probe import (
     Probe,
     Row,
     Table,
+    Tells,
     counter,
     gauge,
     hookimpl,
@@ -74,4 +75,5 @@ def read(host: Host) -> Iterator[Row]:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``link``."""
-    return [Probe(LINK, read, INTERVAL_S, Lane.BACKGROUND, subsystems=("net", LINKS))]
+    tells = (Tells("link", "state"), Tells("link", gone="link", words={1: "is there", 0: "is gone"}))
+    return [Probe(LINK, read, INTERVAL_S, Lane.BACKGROUND, subsystems=("net", LINKS), tells=tells)]

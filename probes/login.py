@@ -7,7 +7,16 @@ Source: ``/run/systemd/sessions``, whose files sd-login(3) reads. utmp is no lon
 import os
 from collections.abc import Iterator
 
-from sysmond.probe import Host, Lane, Probe, Row, Table, gauge, hookimpl
+from sysmond.probe import (
+    Host,
+    Lane,
+    Probe,
+    Row,
+    Table,
+    Tells,
+    gauge,
+    hookimpl,
+)
 
 FOLDER = "/run/systemd/sessions"
 INTERVAL_S = 60.0
@@ -50,4 +59,4 @@ def read(host: Host) -> Iterator[Row]:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``login``, where there is a logind."""
-    return [Probe(LOGIN, read, INTERVAL_S, Lane.BACKGROUND, needs=(FOLDER,))]
+    return [Probe(LOGIN, read, INTERVAL_S, Lane.BACKGROUND, needs=(FOLDER,), tells=(Tells("logins", "users"),))]

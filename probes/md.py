@@ -15,6 +15,7 @@ from sysmond.probe import (
     Probe,
     Row,
     Table,
+    Tells,
     counter,
     gauge,
     hookimpl,
@@ -113,11 +114,18 @@ def _times(number: int, factor: int) -> int:
     return number if number == ABSENT else number * factor
 
 
+_TELLS = {
+    "md": (Tells("array", "state"), Tells("array", "sync_action")),
+    "md_member": (Tells("array", "state"), Tells("array", gone="array", words={1: "added", 0: "removed"})),
+}
+
+
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the tables ``md`` and ``md_member``."""
     offered = ((MD, read), (MD_MEMBER, read_members))
     needs = (f"{_FILES}/level",)
     return [
-        Probe(table, each, INTERVAL_S, Lane.BACKGROUND, subsystems=("block",), needs=needs) for table, each in offered
+        Probe(table, each, INTERVAL_S, Lane.BACKGROUND, subsystems=("block",), needs=needs, tells=_TELLS[table.name])
+        for table, each in offered
     ]

@@ -7,7 +7,21 @@ Source: ``status_show`` and ``dpms_show`` in the kernel's ``drivers/gpu/drm/drm_
 import re
 from collections.abc import Iterator
 
-from sysmond.probe import ABSENT, Absence, Cause, Host, Lane, Probe, Row, Sensitivity, Table, hookimpl, rows_of, state
+from sysmond.probe import (
+    ABSENT,
+    Absence,
+    Cause,
+    Host,
+    Lane,
+    Probe,
+    Row,
+    Sensitivity,
+    Table,
+    Tells,
+    hookimpl,
+    rows_of,
+    state,
+)
 from sysmond.sources.bus_address import address
 from sysmond.sources.unread import printable
 
@@ -71,8 +85,14 @@ class Screens:
         return rows_of(self._folders, lambda instance: screen(host, self._folders[instance]))
 
 
+_TELLS = (
+    Tells("screen", "connected", {0: "disconnected", 1: "connected"}),
+    Tells("screen", "on", {0: "off", 1: "on"}),
+)
+
+
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``screen``. A screen that is plugged in is an event; one that is switched off is none."""
     probe = Probe(SCREEN, Screens().read, 10.0, Lane.BACKGROUND, Sensitivity.PUBLIC, subsystems=("drm",))
-    return [probe._replace(needs=(f"{FOLDER}/*/dpms",), public_by_choice=True)]
+    return [probe._replace(needs=(f"{FOLDER}/*/dpms",), public_by_choice=True, tells=_TELLS)]

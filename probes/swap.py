@@ -7,7 +7,18 @@ Source: proc(5), swapon(2) and ``swap_show`` in the kernel's ``mm/swapfile.c``.
 import re
 from collections.abc import Iterator
 
-from sysmond.probe import Host, Lane, Probe, Row, Table, gauge, hookimpl, state, text
+from sysmond.probe import (
+    Host,
+    Lane,
+    Probe,
+    Row,
+    Table,
+    Tells,
+    gauge,
+    hookimpl,
+    state,
+    text,
+)
 
 PATH = "/proc/swaps"
 INTERVAL_S = 10.0
@@ -47,7 +58,10 @@ def read(host: Host) -> Iterator[Row]:
     yield from map(parse, devices[:DEVICES_MAX])
 
 
+_TELLS = (Tells("swap", gone="swap", shows="type", words={1: "on", 0: "off"}),)
+
+
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``swap``."""
-    return [Probe(SWAP, read, INTERVAL_S, Lane.BACKGROUND)]
+    return [Probe(SWAP, read, INTERVAL_S, Lane.BACKGROUND, tells=_TELLS)]

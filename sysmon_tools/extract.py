@@ -132,6 +132,8 @@ def parser() -> Parser:
         " on a terminal, table)")  # fmt: skip
     add("--output-file", metavar="F", help="write there, whole or not at all (default: standard output)")
     add("--events", action="store_true", help="what happened: rows of the table event")
+    add("--all-events", action="store_true", help="beside an answer all that happened in its range, not only what may"
+        " explain something")  # fmt: skip
     add("--list", action="store_true", help="list what is recorded, instead of values: a line a series; for"
         " people without a PATH a line a table")  # fmt: skip
     add("--explain", action="store_true", help="tell how each column comes about, instead of values: kernel source,"
@@ -296,7 +298,7 @@ def _style(options: argparse.Namespace, docs: dict[str, str] | None = None) -> "
     from sysmond.base.timespec import Notation  # noqa: PLC0415  as above
 
     notation = Notation.UTC if options.utc else Notation.EPOCH if options.epoch else Notation.LOCAL
-    return Style(notation, None, docs)
+    return Style(notation, None, docs, options.all_events)
 
 
 def _range_ns(options: argparse.Namespace) -> tuple[int | None, int | None]:

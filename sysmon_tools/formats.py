@@ -84,7 +84,7 @@ def event_line(event: Event, style: Style) -> str:
 def comments(remarks: Remarks, style: Style) -> Iterator[bytes]:
     """Write gaps and events as lines that begin with ``#``."""
     yield from (f"{gap_line(gap, style)}\n".encode() for gap in remarks.gaps)
-    yield from (f"{event_line(event, style)}\n".encode() for event in remarks.events)
+    yield from (f"{event_line(event, style)}\n".encode() for event in style.shown(remarks.events))
 
 
 def _delimited(result: Result, style: Style, delimiter: str) -> Iterator[bytes]:
@@ -144,14 +144,14 @@ def _json_event(event: Event, style: Style) -> str:
 def json_remarks(remarks: Remarks, style: Style) -> bytes:
     """Gaps and events as two members of an object."""
     gaps = ",\n".join(_json_gap(gap, style) for gap in remarks.gaps)
-    events = ",\n".join(_json_event(event, style) for event in remarks.events)
+    events = ",\n".join(_json_event(event, style) for event in style.shown(remarks.events))
     return f'"gaps": [{gaps}],\n"events": [{events}]'.encode()
 
 
 def jsonl_remarks(remarks: Remarks, style: Style) -> Iterator[bytes]:
     """Write an object for each gap, ``{"gap": …}``, and for each event."""
     yield from (f'{{"gap": {_json_gap(gap, style)}}}\n'.encode() for gap in remarks.gaps)
-    yield from (f'{{"event": {_json_event(event, style)}}}\n'.encode() for event in remarks.events)
+    yield from (f'{{"event": {_json_event(event, style)}}}\n'.encode() for event in style.shown(remarks.events))
 
 
 def write_json(result: Result, style: Style) -> Iterator[bytes]:

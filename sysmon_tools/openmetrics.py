@@ -7,14 +7,14 @@ Rates, and sums over buckets, are gauges there: only a counter as stored (``--ra
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from sysmon_tools.cells import blocks, column_cells, integer_cells
 from sysmon_tools.style import Style
 from sysmond.base.model import ABSENT, Semantics
-from sysmond.base.result import Column, Int64Array, Result
+from sysmond.base.result import Column, Event, Int64Array, Result
 from sysmond.base.terminal import printable
 
 _UNIT_WORDS = {
@@ -55,7 +55,7 @@ def write(result: Result, style: Style) -> Iterator[bytes]:
                 sample = f"{name}_total" if kind == "counter" else name
                 yield from _samples(sample, labels, column, result.times_ns)
     yield from _family("sysmond_gap_seconds", "gauge", "A time without values, by its cause.", _gaps(result))
-    yield from _family("sysmond_event", "info", "Something that happened.", _events(result))
+    yield from _family("sysmond_event", "info", "Something that happened.", _events(style.shown(result.events)))
     yield b"# EOF\n"
 
 
@@ -80,14 +80,14 @@ def _gaps(result: Result) -> list[tuple[str, int, int]]:
     ]
 
 
-def _events(result: Result) -> list[tuple[str, int, int]]:
+def _events(events: Iterable[Event]) -> list[tuple[str, int, int]]:
     return [
         (
             f'kind="{_escaped(event.kind)}",subject="{_escaped(event.subject)}",text="{_escaped(event.text)}"',
             event.time_ns,
             0,
         )
-        for event in result.events
+        for event in events
     ]
 
 

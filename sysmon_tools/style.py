@@ -5,19 +5,28 @@ from collections.abc import Iterable, Mapping
 from datetime import tzinfo
 from typing import TYPE_CHECKING, NamedTuple
 
+from sysmond.base.event_kinds import is_minor
 from sysmond.base.model import Cause
 from sysmond.base.timespec import Notation, format_time
 
 if TYPE_CHECKING:
-    from sysmond.base.result import Gap
+    from sysmond.base.result import Event, Gap
 
 
 class Style(NamedTuple):
-    """How times are written. ``docs``: sentences about series by path, for formats that carry them."""
+    """How times are written. ``docs``: sentences about series by path, for formats that carry them.
+
+    ``all_events``: also those that seldom explain anything.
+    """
 
     notation: Notation = Notation.LOCAL
     zone: tzinfo | None = None
     docs: Mapping[str, str] | None = None
+    all_events: bool = False
+
+    def shown(self, events: "Iterable[Event]") -> "list[Event]":
+        """Choose the events that are said beside an answer."""
+        return [event for event in events if self.all_events or not is_minor(event.kind)]
 
     def time(self, time_ns: int) -> str:
         """Write one point in time."""

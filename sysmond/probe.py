@@ -6,7 +6,7 @@ Standard library only: this runs inside the real-time sampler.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from errno import EBUSY, ENODATA, ENODEV, ENOENT, ENOTDIR, ENXIO, EOPNOTSUPP
 from operator import itemgetter
 from time import monotonic
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ABSENT",
     "API_VERSION",
+    "EVENTS_MAX",
     "GONE",
     "LINKS",
     "Absence",
@@ -48,6 +49,7 @@ __all__ = [
     "Ending",
     "Fields",
     "Host",
+    "HostEvent",
     "Join",
     "Lane",
     "Metric",
@@ -58,6 +60,7 @@ __all__ = [
     "Row",
     "Sensitivity",
     "Table",
+    "Tells",
     "Total",
     "absence_of",
     "counter",
@@ -83,6 +86,8 @@ LISTINGS_MAX = 512
 GONE = frozenset((ENODEV, ENOENT, ENOTDIR, ENXIO))
 # … of one that has nothing to tell now: a Wi-Fi card that is switched off.
 _NOTHING_TO_TELL = GONE | {ENODATA, EOPNOTSUPP}
+# A probe tells so many events a reading; more are one.
+EVENTS_MAX = 32
 # Among the subsystems of a probe: it is read when the kernel tells by rtnetlink that a link changed.
 LINKS = "rtnetlink"
 # Files in the folder of a lane: by which way a table is read.
@@ -116,6 +121,7 @@ class Host:
         self.folder = ""  # … and that of the lane in it.
         self.is_wanted_soon = False  # By ``read_soon``, until it is read.
         self.wakes: epoll | None = None
+        self.events: list[HostEvent] = []  # Told, and not recorded yet.
         self.sleep_states = SleepStates(self.root)  # … and those that all hosts of a lane share.
         self._ways: dict[str, str] = {}
         self._descriptors: dict[str, int] = {}
@@ -229,6 +235,23 @@ class Host:
         may be an epoll(7): each time it becomes readable, the probe is read at the next second.
         """
         self.is_wanted_soon = True
+
+    def tell_event(
+        self,
+        kind: str,
+        subject: str,
+        text: str,
+        *,
+        detail: str = "",
+        happened_ns: int = ABSENT,
+        known_from: str = "",
+    ) -> None:
+        """Have it recorded that something happened, of one of the kinds that the probe declares (``told_kinds``).
+
+        In the background lane. ``happened_ns``: UTC, of what happened earlier, as ``known_from`` tells. More than
+        ``EVENTS_MAX`` in one reading are one event, which says how many.
+        """
+        self.events.append(HostEvent(kind, subject, text, detail, happened_ns, known_from))
 
     def let_go(self) -> None:
         """End what goes on between readings; from any thread, whatever another one does."""
@@ -358,6 +381,53 @@ class Option(NamedTuple):
         return re.fullmatch(self.pattern, value) is not None
 
 
+class Tells(NamedTuple):
+    """What of a table's rows is an event as well, where the background lane reads it.
+
+    An event of ``kind`` about an instance is recorded when the value of ``column`` is another than in the reading
+    before; ``words``: what values are called in its text. With ``grows``, when a counter grows that did not in the
+    reading before. ``value`` gives, instead of a column, what is compared: from the row by the names of metrics, and
+    the value of before (ABSENT where there is none). Without either, when a row comes, and of the kind ``gone`` when
+    it goes: ``words`` of 1 and 0, and ``shows``, the column that says what it is.
+    """
+
+    kind: str
+    column: str = ""
+    words: Mapping[int, str] = {}
+    grows: bool = False
+    value: Callable[[Mapping[str, int | str], int | str], int | str] | None = None
+    gone: str = ""
+    shows: str = ""
+
+    def spelled(self, before: int | str, value: int | str) -> str:
+        """Say what became of a value."""
+        if isinstance(value, int) and value in self.words:
+            return self.words[value]
+        if self.grows and isinstance(value, int) and isinstance(before, int):
+            return f"{self.column or self.kind}: {value - before} more"
+        name = f"{self.column}: " if self.column and not self.words else ""
+        return f"{name}{self._word(before)} → {self._word(value)}"
+
+    def came(self, row: Mapping[str, int | str], *, is_there: bool) -> str:
+        """Say of a row that it came, or went, and what it is."""
+        shown = row[self.shows] if self.shows else ""
+        return " ".join(word for word in (self.words.get(is_there, ""), "" if shown == ABSENT else str(shown)) if word)
+
+    def _word(self, value: int | str) -> str:
+        return self.words.get(value, str(value)) if isinstance(value, int) else value
+
+
+class HostEvent(NamedTuple):
+    """An event that a probe tells by itself: see ``Host.tell_event``."""
+
+    kind: str
+    subject: str
+    text: str
+    detail: str = ""
+    happened_ns: int = ABSENT
+    known_from: str = ""
+
+
 class Probe(NamedTuple):
     """A table and the function that reads its rows.
 
@@ -376,6 +446,7 @@ class Probe(NamedTuple):
     ``costly_s``: a reading that takes the machine's firmware longer than this is made half as often; 0 for any length.
     ``public_by_choice``: restricted, though declared public, where the configuration does not say that it is.
     ``privilege``: what its reader needs beyond the rights of any user, as a capability or group; empty for nothing.
+    ``tells``: what of its rows is an event, too; ``told_kinds``: of which kinds it tells events by itself.
     """
 
     table: Table
@@ -394,6 +465,8 @@ class Probe(NamedTuple):
     costly_s: float = 0.0
     public_by_choice: bool = False
     privilege: str = ""
+    tells: tuple[Tells, ...] = ()
+    told_kinds: tuple[str, ...] = ()
 
 
 def rows_of(instances: Iterable[str], values: Callable[[str], Sequence[int | str] | None]) -> Iterator[Row]:

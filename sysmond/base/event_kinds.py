@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kinds of events, and to which parts each belongs: nobody else may record one of it.
 
-Asked where an event enters a ring. Standard library only: the real-time sampler asks, too.
+Asked where an event enters a ring. ``docs/events.md`` is written from it. Standard library only: the real-time sampler
+asks, too.
 """
+
+from typing import NamedTuple
 
 from sysmond.errors import UsageError
 
@@ -10,28 +13,91 @@ PEOPLE = "people"
 DAEMON, ARCHIVER, REALTIME, BACKGROUND = "daemon", "archiver", "sampler", "background"
 
 MARK, PIN, UNPIN = "mark", "pin", "unpin"
+SUSPENDED = "suspended"
 
-OWNERS = {
-    MARK: (PEOPLE,),
-    PIN: (PEOPLE,),
-    UNPIN: (PEOPLE,),
-    "start": (ARCHIVER,),
-    "stop": (ARCHIVER,),
-    "flush": (ARCHIVER,),
-    "aside": (ARCHIVER,),
-    "damaged ring": (ARCHIVER,),
-    "dropped": (ARCHIVER,),
-    "died": (DAEMON,),
-    "removed": (DAEMON,),
-    "stuck": (DAEMON, REALTIME, BACKGROUND),
-    "moved": (REALTIME, BACKGROUND),
-    "quarantine": (REALTIME, BACKGROUND),
-    "released": (REALTIME, BACKGROUND),
-    "eased": (BACKGROUND,),
-    "device added": (BACKGROUND,),
-    "device removed": (BACKGROUND,),
-    "devices changed": (BACKGROUND,),
+
+class EventKind(NamedTuple):
+    """Which parts record it, and what it means.
+
+    ``seen``: how it is noticed, and how soon; empty for what a part does itself. ``is_minor``: answers about tables
+    leave it out unless it is asked for.
+    """
+
+    owners: tuple[str, ...]
+    doc: str
+    seen: str = ""
+    is_minor: bool = False
+
+
+_ANNOUNCED = "announced by the kernel; within a second"
+_LINES = "the kernel's messages, as they come; those of this boot from before at the start"
+
+
+def _read(how: str, doc: str, *, is_minor: bool = False) -> EventKind:
+    return EventKind((BACKGROUND,), doc, how, is_minor)
+
+
+KINDS = {
+    MARK: EventKind((PEOPLE,), "Somebody marked a moment."),
+    PIN: EventKind((PEOPLE,), "A span is kept for longer."),
+    UNPIN: EventKind((PEOPLE,), "A span is no longer kept."),
+    "start": EventKind((ARCHIVER,), "The recorder started."),
+    "stop": EventKind((ARCHIVER,), "The recorder was told to stop, or ended otherwise."),
+    "flush": EventKind((ARCHIVER,), "A last flush that the run before noted."),
+    "aside": EventKind((ARCHIVER,), "A ring that cannot be sealed was set aside."),
+    "damaged ring": EventKind((ARCHIVER,), "A ring cannot be read as a whole."),
+    "dropped": EventKind((ARCHIVER,), "Rows were given up: there was no room for them."),
+    "died": EventKind((DAEMON,), "A part of the recorder died."),
+    "removed": EventKind((DAEMON,), "The runtime folder, or one in it, was removed."),
+    "stuck": EventKind((DAEMON, REALTIME, BACKGROUND), "A probe, or a part, did not answer."),
+    "moved": EventKind((REALTIME, BACKGROUND), "A probe that was late is read in the background."),
+    "quarantine": EventKind((REALTIME, BACKGROUND), "A probe that does harm is left alone for a while."),
+    "released": EventKind((REALTIME, BACKGROUND), "… and read again."),
+    "eased": EventKind((BACKGROUND,), "Firmware that answers slowly is asked more seldom."),
+    "device added": _read(_ANNOUNCED, "A device came, of a kind that a probe reads.", is_minor=True),
+    "device removed": _read(_ANNOUNCED, "… or went.", is_minor=True),
+    "devices changed": _read(_ANNOUNCED, "Many devices came and went at once.", is_minor=True),
+    SUSPENDED: _read("at the first tick after it", "The machine slept: for how long, and what woke it."),
+    "lid": _read("read every 10 s", "The lid was opened or closed.", is_minor=True),
+    "mains": _read("announced by the kernel, else read every 60 s", "Mains came or went."),
+    "battery": _read("as mains", "A battery began to charge or to discharge, or is full.", is_minor=True),
+    "screen": _read(_ANNOUNCED, "A screen was connected or disconnected, turned on or off.", is_minor=True),
+    "link": _read(_ANNOUNCED, "A network interface came, went, or changed its state."),
+    "mounted": _read("read every 30 s", "A file system was mounted.", is_minor=True),
+    "unmounted": _read("read every 30 s", "… or unmounted.", is_minor=True),
+    "read-only": _read("read every 30 s", "A file system became read-only, or writable again."),
+    "disk space": _read("read every 30 s", "A file system is 90, 95 or 100 % full, or no longer."),
+    "array": _read(_ANNOUNCED, "A disk array changed its state: degraded, rebuilding."),
+    "file system error": _read(_LINES, "A file system found damage, or the kernel made it read-only."),
+    "memory error": _read("read every 30 s", "The memory controller corrected errors, or could not."),
+    "governor": _read("read every 10 s", "Processors have another governor.", is_minor=True),
+    "swap": _read("read every 10 s", "A swap area was turned on or off."),
+    "throttled": _read("read every 10 s", "Processors were slowed down because they were hot."),
+    "logins": _read("read every 60 s", "Somebody logged in or out: how many people are left.", is_minor=True),
+    "setting": _read("read every 60 s", "The host name or the time zone changed."),
+    "oom kill": _read(_LINES, "The kernel killed a process for want of memory: which, and its memory."),
+    "hung task": _read(_LINES, "A task waits for more than two minutes and cannot be killed."),
+    "lockup": _read(_LINES, "A processor did nothing else for too long."),
+    "machine check": _read(_LINES, "The processor reports an error of the hardware."),
+    "disk error": _read(_LINES, "A disk failed to read or write, or its link was reset."),
+    "overheated": _read(_LINES, "A processor is too hot, and runs slower."),
+    "crash": _read(_LINES, "A program was ended by a fault in it, or the kernel found one in itself."),
+    "kernel message": _read(_LINES, "A warning, or worse, of the kernel that is of no kind above.", is_minor=True),
+    "packages": _read(
+        "dpkg's log, read every 10 s; when a run is over", "Packages were installed, upgraded or removed."
+    ),
 }
+"""Every kind there is, by name."""
+
+_MINOR = frozenset(name for name, kind in KINDS.items() if kind.is_minor)
+
+
+def is_minor(kind: str) -> bool:
+    """Whether answers about tables leave events of a kind out, unless they are asked for."""
+    return kind in _MINOR
+
+
+OWNERS = {name: kind.owners for name, kind in KINDS.items()}
 """By kind the parts that record it; what people have recorded, a part does on their behalf."""
 
 

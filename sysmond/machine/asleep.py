@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether devices sleep (runtime power management), asked of each once a tick, however many tables want to know.
 
+And what woke the machine.
+
 Source: the kernel's ``Documentation/ABI/testing/sysfs-devices-power`` and ``sysfs-bus-pci``. Standard library only.
 """
 
@@ -13,6 +15,7 @@ from time import monotonic
 _ASLEEP = {"power/runtime_status": (b"suspended", b"suspending"), "power_state": (b"D3hot", b"D3cold")}
 DEVICES_ABOVE_MAX = 16
 WORD_BYTES_MAX = 64
+INTERRUPTS_BYTES_MAX = 4 * 1024 * 1024
 # How long it is kept what hangs on what, where nobody tells that something came or went, and of how many devices.
 KEPT_S = 60.0
 DEVICES_MAX = 1024
@@ -20,6 +23,25 @@ DEVICES_MAX = 1024
 ANSWER_S = 1.0
 # A file that tells whether a device sleeps, and by what words.
 _File = tuple[str, tuple[bytes, ...]]
+
+
+def woken_by(root: str = "/") -> str:
+    """Say which interrupt woke the machine the last time, as the end of a sentence; empty where nobody knows.
+
+    Source: ``/sys/power/pm_wakeup_irq`` (Documentation/ABI/testing/sysfs-power) and the last words of /proc/interrupts.
+    """
+    try:
+        with open(f"{root.rstrip('/')}/sys/power/pm_wakeup_irq", "rb") as file:
+            number = file.read(WORD_BYTES_MAX).strip()
+        with open(f"{root.rstrip('/')}/proc/interrupts", "rb") as file:
+            lines = file.read(INTERRUPTS_BYTES_MAX).splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        name, _, counts = line.partition(b":")
+        if name.strip() == number:
+            return f"; woken by interrupt {number.decode()}: {counts.split()[-1].decode('utf-8', 'replace')}"
+    return f"; woken by interrupt {number.decode('ascii', 'replace')}" if number.isdigit() else ""
 
 
 class SleepStates:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import pluggy
 
-from sysmond.base import declared_answers
+from sysmond.base import declared_answers, event_kinds
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import (
     DOC_LENGTH_MAX,
@@ -43,7 +43,7 @@ from sysmond.errors import Error, UsageError, nearest
 from sysmond.machine.folders import check_trusted
 from sysmond.plan import hookspecs, plan
 from sysmond.plan.plan import Refusal
-from sysmond.probe import Host, Option, Probe, Row
+from sysmond.probe import Host, Option, Probe, Row, Tells
 from sysmond.records import Records, record_bytes
 
 GROUP = "sysmond.probes"
@@ -228,7 +228,8 @@ def _declaration(probe: Probe) -> dict[str, Any]:
     """Spell what a probe declares, for the way through a pipe."""
     *table, answers = probe.table
     spelled = [*table, declared_answers.spell(answers)]
-    return {**probe._asdict(), "table": spelled, "read": None, "records": probe.records is not None}
+    apart = {"table": spelled, "read": None, "records": probe.records is not None, "tells": (), "told_kinds": ()}
+    return {**probe._asdict(), **apart}
 
 
 def _declared(fields: dict[str, Any]) -> Probe:
@@ -242,6 +243,8 @@ def _declared(fields: dict[str, Any]) -> Probe:
         "sensitivity": Sensitivity(fields["sensitivity"]),
         "subsystems": tuple(fields["subsystems"]),
         "needs": tuple(fields["needs"]),
+        "tells": (),  # Whoever reads it elsewhere has that.
+        "told_kinds": (),
         "options": tuple(
             Option._make(tuple(part) if isinstance(part, list) else part for part in option)
             for option in fields["options"]
@@ -309,6 +312,7 @@ def check_probe(probe: Probe) -> None:
     for subsystem in probe.subsystems:
         _right_type(where, "subsystem", subsystem, str)
     _check_needs(probe, where)
+    _check_tells(probe, where)
     _check_times(probe, where)
     _check_options(probe, where)
 
@@ -335,6 +339,25 @@ def _check_needs(probe: Probe, where: str) -> None:
             raise UsageError(f"{where}: need {_spell(path)}; expected an absolute path, with one '*' in a name at most")
     if len(probe.needs) > NEEDS_MAX:
         raise UsageError(f"{where}: {len(probe.needs)} needs; expected at most {NEEDS_MAX}")
+
+
+def _check_tells(probe: Probe, where: str) -> None:
+    """Refuse events that nobody could record: of a kind or a column that is none, or of rows that nobody compares."""
+    _right_type(where, "tells", probe.tells, tuple)
+    _right_type(where, "told_kinds", probe.told_kinds, tuple)
+    columns = {metric.name for metric in probe.table.metrics}
+    kinds = list(probe.told_kinds)
+    for tells in probe.tells:
+        _right_type(where, "an entry of tells", tells, Tells)
+        kinds += [tells.kind, tells.gone] if tells.gone else [tells.kind]
+        for column in filter(None, (tells.column, tells.shows)):
+            if column not in columns:
+                raise UsageError(f"{where}: tells of the column {_spell(column)}{nearest(str(column), columns)}")
+    for kind in kinds:
+        _right_type(where, "kind of event", kind, str)
+        event_kinds.check(kind, event_kinds.BACKGROUND)
+    if kinds and (probe.lane is not Lane.BACKGROUND or probe.table.packing is not None):
+        raise UsageError(f"{where}: tells of events; expected a wide table of the background lane")
 
 
 def _check_options(probe: Probe, where: str) -> None:

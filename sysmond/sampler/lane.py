@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING
 from sysmond.base import clock, event_kinds
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Absence, Lane, Sensitivity
-from sysmond.errors import EXIT_AGAIN, Error
+from sysmond.errors import EXIT_AGAIN, Error, UsageError
 from sysmond.machine import control, realtime
 from sysmond.machine.notify import ALIVE, READY, STOPPING, notify, watchdog_s
 from sysmond.plan import plan as plans
 from sysmond.plan.plan import Plan, PlannedProbe
 from sysmond.plan.settings import Settings, plan_file
+from sysmond.probe import EVENTS_MAX, HostEvent
+from sysmond.ring.frame import EVENT_BYTES_MAX
 from sysmond.ring.leftovers import culprits, remove_sealed
 from sysmond.ring.progress import WRITERS
 from sysmond.ring.writer import RingWriter
@@ -47,7 +49,7 @@ ORDERS_ROOM_S = 0.1
 # In so many ticks each ring is looked after once, whether its file is still there.
 LOOK_TICKS = 2
 # Events wait for the ring of their class.
-EVENTS_MAX = 64
+WAITING_EVENTS_MAX = 256
 
 
 class Sampler:
@@ -63,10 +65,10 @@ class Sampler:
         self._folder = f"{settings.folders.runtime}/{self.name}"
         self._boot = clock.boot_id()
         self._now_ns = started_ns = clock.boottime_ns()
-        self._asleep_ns = started_ns - monotonic_ns()
+        self._asleep_ns = self._slept_ns = started_ns - monotonic_ns()
         self._memory = self_cost.open_memory()
         self.own = Cost()
-        self._events: list[tuple[Sensitivity, int, str, str, str]] = []
+        self._events: list[tuple[Sensitivity, int, HostEvent]] = []
         self._is_asked = self._has_served = self._is_new = self._is_hurried = self._is_signalled = False
         self._deadline_ns = 0
         self._beat_s = min(WAIT_MAX_S, watchdog_s() / 2)
@@ -182,7 +184,7 @@ class Sampler:
             if planned.enabled:
                 wanted[planned.lane].update(planned.subsystems)
         for event in devices.happened(set().union(*wanted.values())):
-            self._record(Sensitivity.PUBLIC, *event)
+            self._record(Sensitivity.PUBLIC, HostEvent(*event))
         if ALL in changed or not wanted[Lane.REALTIME].isdisjoint(changed):
             order: control.Order = {"do": "look", "subsystems": sorted(changed)}
             control.tell(f"{self._settings.folders.runtime}/{WRITERS[Lane.REALTIME]}", order)
@@ -234,6 +236,7 @@ class Sampler:
 
     def _prepare(self, tick_ns: int) -> None:
         self._now_ns = tick_ns
+        self._tell_of_sleep(clock.boottime_ns())
         if tick_ns >= self._roster.review_ns:
             self._review()
         if self._is_new:
@@ -289,7 +292,39 @@ class Sampler:
         for reader in readers:
             if reader.source.probe.costly_s and (said := self._roster.judge_cost(reader.source, reader.took_s)):
                 self._tell(reader.source.planned.sensitivity, "eased", reader.source.table, said)
+            self._tell_of(reader.source, readings[reader.source])
         return readings
+
+    def _tell_of(self, source: Source, reading: Reading | Pieces | Absence) -> None:
+        """Record what a reading says that happened, and what its probe tells by itself."""
+        probe, sensitivity = source.probe, source.planned.sensitivity
+        events, source.host.events = source.host.events[:EVENTS_MAX], source.host.events[EVENTS_MAX:]
+        if over := len(source.host.events):
+            source.host.events = []
+            events.append(HostEvent(events[-1].kind, "", f"{over} more at once"))
+        if probe.tells and isinstance(reading, Reading):
+            from sysmond.sampler.changes import RowChanges  # noqa: PLC0415  the real-time lane does without
+
+            if source.changes is None:
+                source.changes = RowChanges([metric.name for metric in probe.table.metrics], probe.tells)
+            events += [HostEvent(*change) for change in source.changes.of(reading)]
+        for event in events:
+            try:
+                self._record(sensitivity, event)
+            except UsageError as wrong:  # The kind of another, or of nobody.
+                source.failed(wrong)
+
+    def _tell_of_sleep(self, tick_ns: int) -> None:
+        """Record that the machine slept, for how long, and what woke it."""
+        asleep_ns = tick_ns - monotonic_ns()
+        if asleep_ns - self._slept_ns > SECOND_NS // 2 and self._lane is Lane.BACKGROUND:
+            from sysmond.machine.asleep import woken_by  # noqa: PLC0415  the real-time lane does without
+
+            length = duration(asleep_ns - self._slept_ns)
+            self._record(
+                Sensitivity.PUBLIC, HostEvent(event_kinds.SUSPENDED, "", f"for {length}{woken_by(self._settings.root)}")
+            )
+        self._slept_ns = asleep_ns
 
     def _first_tick(
         self, stream: str, due: list[Source], early: dict[Source, Reading | Pieces | Absence], tick_ns: int
@@ -461,15 +496,18 @@ class Sampler:
     def _tell(self, sensitivity: Sensitivity, kind: str, subject: str, text: str) -> None:
         """Say and record what became of a probe."""
         self._say(f"probe {subject}: {kind}: {text}")
-        self._record(sensitivity, kind, subject, text)
+        self._record(sensitivity, HostEvent(kind, subject, text))
 
-    def _record(self, sensitivity: Sensitivity, kind: str, subject: str, text: str) -> None:
+    def _record(self, sensitivity: Sensitivity, event: HostEvent) -> None:
         """Record that something happened, and let the bus part know."""
-        event_kinds.check(kind, WRITERS[self._lane])
-        del self._events[: max(0, len(self._events) + 1 - EVENTS_MAX)]
-        self._events.append((sensitivity, self._now_ns, kind, subject, text))
-        event = {"do": "event", "boottime_ns": self._now_ns, "kind": kind, "subject": subject, "text": text}
-        control.tell(f"{self._settings.folders.runtime}/bus", {**event, "sensitivity": sensitivity})
+        event_kinds.check(event.kind, WRITERS[self._lane])
+        texts = ("kind", "subject", "text", "detail", "known_from")
+        event = event._replace(**{name: getattr(event, name).replace("\0", " ") for name in texts})
+        del self._events[: max(0, len(self._events) + 1 - WAITING_EVENTS_MAX)]
+        self._events.append((sensitivity, self._now_ns, event))
+        said = {"kind": event.kind, "subject": event.subject, "text": event.text[:EVENT_BYTES_MAX]}
+        order: control.Order = {"do": "event", "boottime_ns": self._now_ns, **said, "sensitivity": sensitivity}
+        control.tell(f"{self._settings.folders.runtime}/bus", order)
 
     def _write_events(self, tick_ns: int) -> None:
         waiting, self._events = self._events, []
@@ -478,7 +516,9 @@ class Sampler:
             if ring is None:
                 self._events.append(event)
             else:
-                ring.event(*event[1:])
+                _, at_ns, (kind, subject, text, detail, happened_ns, known_from) = event
+                more = {"detail": detail, "known_from": known_from}
+                ring.event(at_ns, kind, subject, text, happened_ns=happened_ns, **more)
 
     def _ring_of_events(self, sensitivity: Sensitivity, tick_ns: int) -> RingWriter | None:
         """Open the ring of a class of which this lane reads no table, as when the last was moved away."""

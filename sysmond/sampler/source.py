@@ -7,7 +7,7 @@ Standard library only: the real-time lane reads by this.
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Absence, Cause
@@ -18,6 +18,9 @@ from sysmond.records import Records, record_bytes
 from sysmond.ring.frame import Layout
 from sysmond.ring.writer import RingWriter
 from sysmond.sampler.self_cost import SELF, Cost
+
+if TYPE_CHECKING:
+    from sysmond.sampler.changes import RowChanges
 
 # More rows than this are a mistake of the probe, not a machine.
 INSTANCES_MAX = 65536
@@ -84,6 +87,7 @@ class Source:
     ``index``: which layout of the ring, -1 before the ring has it. ``deadline_ns``: how long a reading may take.
     ``lateness``: how many readings in a row took longer. ``barred``: why it is not to be read now. ``stream``: the
     folder of its ring, that of its class, or one of its own for a long table; ``stride``: bytes of a record of that.
+    ``changes``: what of its rows are events, in the background lane.
     ``is_full_due``: all rows are wanted next. ``paced_bytes``: what came in ``PACE_NS`` when its ring was too small.
     """
 
@@ -112,6 +116,7 @@ class Source:
         self.index = -1
         self.cost = cost or Cost()
         self.written: Reading | Absence | None = None
+        self.changes: RowChanges | None = None
         self.barred: Absence | None = None
         self._nothing = (ABSENT,) * len(probe.table.metrics)
         self._names: tuple[str, ...] = ()

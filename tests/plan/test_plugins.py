@@ -467,4 +467,6 @@ def test_the_declaration_is_kept_whole(write: Write) -> None:
         0,
         True,
         "CAP_X",
+        (),
+        (),
     )

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What dpkg has done, from its log: followed where it is rotated, gathered into runs.
+
+Source: ``/var/log/dpkg.log`` (dpkg(1), ``--log``). Its times are of the machine's time zone. Until its size changes
+nothing else is looked at. Standard library only.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from sysmond.probe import ABSENT, Host, Row
+
+PATH = "/var/log/dpkg.log"
+NOTE = "package.seen"
+READ_BYTES_MAX = 4 * 1024 * 1024
+SECOND_NS = 1_000_000_000
+# One run of apt has dpkg unpack and configure in turns; after so long without a line it is over.
+RUN_OVER_NS = 20 * SECOND_NS
+# What was written so long before it is read is told with its own time.
+LATE_NS = 60 * SECOND_NS
+LISTED_MAX = 3
+ACTIONS = {"install": "installed", "upgrade": "upgraded", "remove": "removed", "purge": "removed"}
+DONE = tuple(dict.fromkeys(ACTIONS.values()))
+NONE = "<none>"
+
+
+class PackageAction(NamedTuple):
+    """A line of the log: when (UTC ns), what was done to which package, from which version to which."""
+
+    time_ns: int
+    done: str
+    package: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        """As people write it."""
+        versions = " → ".join(version for version in (self.before, self.after) if version != NONE)
+        return f"{self.package} {versions}"
+
+
+def parse(line: str) -> PackageAction | None:
+    """Read a line as ``2026-11-24 22:11:30 upgrade bash:amd64 5.2-1 5.2-2``; None for what changes no package."""
+    words = line.split()
+    if len(words) != 6 or words[2] not in ACTIONS:  # noqa: PLR2004  as above
+        return None
+    try:
+        local = time.strptime(f"{words[0]} {words[1]}", "%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return None
+    return PackageAction(int(time.mktime(local)) * SECOND_NS, ACTIONS[words[2]], *words[3:])
+
+
+class PackageRuns:
+    """Follows the log, also where it is rotated, from the beginning of this boot."""
+
+    def __init__(self) -> None:
+        """Nothing is read yet."""
+        # Which file, by its inode, and how far it is read, told and noted.
+        self._file: tuple[int, int] | None = None
+        self._noted: tuple[int, int] | None = None
+        self._since_ns = 0
+        self._rest = b""
+        self._run: list[PackageAction] = []
+        self._read_ns = 0
+        self._counts = dict.fromkeys(DONE, 0)
+
+    def read(self, host: Host) -> Iterator[Row]:
+        """Give the one row, and tell of the run that is over.
+
+        :raises OSError: where the log may not be read.
+        """
+        if self._file is None:
+            self._file, self._since_ns = _seen(host)
+        came = [action for action in map(parse, self._lines(host)) if action and action.time_ns >= self._since_ns]
+        for action in came:
+            if self._run and action.time_ns - self._run[-1].time_ns > RUN_OVER_NS:
+                self._tell(host)
+            self._run.append(action)
+            self._counts[action.done] += 1
+        if came:
+            self._read_ns = time.monotonic_ns()
+        if self._run and time.monotonic_ns() - self._read_ns > RUN_OVER_NS:
+            self._tell(host)
+        if not self._run and host.folder:
+            self._note(host)
+        yield "", tuple(self._counts.values())
+
+    def _lines(self, host: Host) -> Iterator[str]:
+        """What was written since the last reading; of a log that was rotated meanwhile the end of the old one, too."""
+        inode, offset = self._file or (0, 0)
+        status = os.stat(f"{host.root}{PATH}")
+        if (status.st_ino, status.st_size) == (inode, offset):
+            return
+        pieces = []
+        if inode and status.st_ino != inode:
+            with suppress(OSError):
+                if os.stat(f"{host.root}{PATH}.1").st_ino == inode:
+                    pieces.append(_read_from(f"{host.root}{PATH}.1", offset)[0])
+        if status.st_ino != inode or status.st_size < offset:  # Another file, or it was emptied.
+            offset = 0
+        content, end = _read_from(f"{host.root}{PATH}", offset)
+        self._file = status.st_ino, end
+        whole, _, self._rest = (self._rest + b"".join([*pieces, content])).rpartition(b"\n")
+        yield from whole.decode("utf-8", "backslashreplace").split("\n")
+
+    def _tell(self, host: Host) -> None:
+        """Tell of a run: how many of what, and the first of them; all in the detail."""
+        run, self._run = self._run, []
+        same = {done: [action for action in run if action.done == done] for done in self._counts}
+        said = [_listed(done, actions) for done, actions in same.items() if actions]
+        detail = "; ".join(f"{done}: {', '.join(map(str, actions))}" for done, actions in same.items() if actions)
+        is_late = time.time_ns() - run[-1].time_ns > LATE_NS
+        happened_ns, known_from = (run[-1].time_ns, "dpkg's log") if is_late else (ABSENT, "")
+        host.tell_event("packages", "", "; ".join(said), detail=detail, happened_ns=happened_ns, known_from=known_from)
+
+    def _note(self, host: Host) -> None:
+        if self._file != self._noted:
+            with suppress(OSError), open(f"{host.folder}/{NOTE}", "w", encoding="ascii") as file:
+                file.write("{} {}\n".format(*self._file or (0, 0)))
+                self._noted = self._file
+
+
+def _listed(done: str, actions: Iterable[PackageAction]) -> str:
+    spelled = list(dict.fromkeys(map(str, actions)))
+    more = f" and {len(spelled) - LISTED_MAX} more" if len(spelled) > LISTED_MAX else ""
+    return f"{done} {', '.join(spelled[:LISTED_MAX])}{more}"
+
+
+def _read_from(path: str, offset: int) -> tuple[bytes, int]:
+    """Read a file from there on, its last part where that is too long; gives where it ends, too."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(offset, size - READ_BYTES_MAX))
+        content = file.read(READ_BYTES_MAX)
+        return content, file.tell()
+
+
+def _seen(host: Host) -> tuple[tuple[int, int], int]:
+    """How far a reader before it in this boot was; else nothing, and since when lines count: the begin of the boot."""
+    with suppress(OSError, ValueError):
+        if host.folder:
+            with open(f"{host.folder}/{NOTE}", encoding="ascii") as file:
+                inode, offset = map(int, file.read(64).split())
+            return (inode, offset), 0
+    return (0, 0), time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What probes of the background lane tell becomes events in the ring of their class."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from sysmond.base import clock
+from sysmond.base.model import ABSENT, Lane, Sensitivity
+from sysmond.machine.asleep import woken_by
+from sysmond.probe import EVENTS_MAX, Host, Probe, Table, Tells, state
+from sysmond.ring.snapshot import snapshot
+from sysmond.sampler.lane import Sampler
+from sysmond.store.of_ring import BootEvent, of_snapshot
+from tests.support.bench import SECOND, Bench
+
+LID = Table("lid", (state("closed", "1 closed; 0 open."),), per="lid")
+
+
+class Closing(Bench):
+    """Closes what it began, whatever becomes of a test."""
+
+    def sampler(self, lane: Lane = Lane.REALTIME, *, ring_bytes: int = 1 << 20, ticks: int | None = None) -> Sampler:
+        self.begun = super().sampler(lane, ring_bytes=ring_bytes, ticks=ticks)
+        return self.begun
+
+
+@pytest.fixture
+def bench(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Closing]:
+    made = Closing(runtime, monkeypatch)
+    yield made
+    made.begun.close()
+
+
+class Lid:
+    """A lid that a test opens and closes; ``says``: what it tells by itself."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+        self.says: list[tuple[str, str, str]] = []
+
+    def __call__(self, host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+        for kind, subject, text in self.says:
+            host.tell_event(kind, subject, text, detail="more of it", happened_ns=5, known_from="a log")
+        self.says.clear()
+        yield "LID", (self.closed,)
+
+
+def offered(bench: Closing, sensitivity: Sensitivity = Sensitivity.PUBLIC) -> tuple[Lid, Sampler]:
+    lid = Lid()
+    tells = (Tells("lid", "closed", {0: "opened", 1: "closed"}),)
+    bench.take(Probe(LID, lid, 1.0, Lane.BACKGROUND, sensitivity, tells=tells, told_kinds=("packages",)))
+    return lid, bench.sampler(Lane.BACKGROUND)
+
+
+def events(bench: Closing, sensitivity: str = "public") -> list[BootEvent]:
+    return [
+        event
+        for path in bench.rings("background", sensitivity)
+        for event in of_snapshot(snapshot(path)).events
+        if not event.kind.startswith("device")
+    ]
+
+
+def ticks(sampler: Sampler, count: int) -> int:
+    """Have it tick so often, each at a second of its own; gives the last."""
+    first_ns = max(clock.boottime_ns(), sampler._now_ns) // SECOND * SECOND + SECOND
+    for number in range(count):
+        sampler.tick(first_ns + number * SECOND)
+    return first_ns + (count - 1) * SECOND
+
+
+def test_a_state_that_changes_is_an_event_at_the_tick_that_saw_it(bench: Closing) -> None:
+    lid, sampler = offered(bench)
+    ticks(sampler, 1)
+    lid.closed = 1
+    at_ns = ticks(sampler, 1)
+    [event] = events(bench)
+    assert event[1:5] == (at_ns, "lid", "LID", "closed")
+
+
+def test_what_a_probe_tells_has_all_that_it_told_and_its_class(bench: Closing) -> None:
+    lid, sampler = offered(bench, Sensitivity.RESTRICTED)
+    ticks(sampler, 1)
+    lid.says = [("packages", "", "installed a\0b")]
+    ticks(sampler, 1)
+    assert events(bench) == []
+    [event] = events(bench, "restricted")
+    assert event[2:] == ("packages", "", "installed a b", "more of it", 5, "a log")
+
+
+def test_a_storm_is_bounded_and_its_rest_is_counted(bench: Closing) -> None:
+    lid, sampler = offered(bench)
+    ticks(sampler, 1)
+    lid.says = [("packages", "", str(number)) for number in range(EVENTS_MAX + 5000)]
+    ticks(sampler, 1)
+    found = events(bench)
+    assert [event.text for event in found] == [*map(str, range(EVENTS_MAX)), "5000 more at once"]
+    assert found[-1].happened_ns == ABSENT
+
+
+@pytest.mark.parametrize("kind", ["flush", "mark", "no such kind"])
+def test_the_kind_of_another_is_a_failure_of_the_probe_and_no_event(bench: Closing, kind: str) -> None:
+    lid, sampler = offered(bench)
+    ticks(sampler, 1)
+    lid.says = [(kind, "", "x")]
+    ticks(sampler, 1)
+    assert events(bench) == []
+    [source] = [source for source in sampler._roster.sources if source.table == "lid"]
+    assert source.cost.failures == 1
+
+
+def test_that_the_machine_slept_is_an_event_with_what_woke_it(bench: Closing, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = bench.runtime / "root"
+    (root / "sys/power").mkdir(parents=True)
+    (root / "proc").mkdir()
+    (root / "sys/power/pm_wakeup_irq").write_text("9\n")
+    (root / "proc/interrupts").write_text("           CPU0\n  9:   5   IO-APIC   9-fasteoi   acpi\n")
+    bench.root = str(root)
+    _, sampler = offered(bench)
+    ticks(sampler, 1)
+    asleep_ns = 3_600 * SECOND
+    monkeypatch.setattr("sysmond.sampler.lane.monotonic_ns", lambda: time.monotonic_ns() - asleep_ns)
+    ticks(sampler, 2)
+    [event] = [event for event in events(bench) if event.kind == "suspended"]
+    assert event.text == "for 60 min; woken by interrupt 9: acpi"
+
+
+def test_where_nobody_knows_what_woke_the_machine_nothing_is_said(tmp_path: Path) -> None:
+    assert woken_by(str(tmp_path)) == ""
+    (tmp_path / "sys/power").mkdir(parents=True)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/interrupts").write_bytes(b"\xff: \n:\n")
+    (tmp_path / "sys/power/pm_wakeup_irq").write_bytes(b"\xff\x1b\n")
+    assert woken_by(str(tmp_path)) == ""
+    (tmp_path / "sys/power/pm_wakeup_irq").write_bytes(b"7\n")
+    assert woken_by(str(tmp_path)) == "; woken by interrupt 7"
