@@ -42,6 +42,7 @@ PACKAGES_END = "<!-- The end of the table. -->"
 # Program, and the module whose parser it uses.
 PROGRAMS = (
     ("sysmond", "sysmond.__main__"),
+    ("sysmon", "sysmon_tools.sysmon"),
     ("sysmon-extract", "sysmon_tools.extract"),
     ("sysmonctl", "sysmon_tools.ctl"),
 )

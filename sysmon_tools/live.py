@@ -36,7 +36,7 @@ BUSIEST_MAX = 3
 MESSAGES_MAX = 5
 MESSAGE_BYTES_MAX = 4096
 _ENDING_KEYS = frozenset(b"qQ\x03\x04")
-_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
 class StoredFolders:
@@ -111,8 +111,8 @@ def last_lines(path: str | None) -> list[str]:
 class Screen:
     """The screen, kept current."""
 
-    def __init__(self, place: Folders, messages: str | None, console: Console) -> None:
-        """Follow the rings of these folders."""
+    def __init__(self, place: Folders, messages: str | None, console: Console, keys: str = "") -> None:
+        """Follow the rings of these folders. ``keys``: what the last line says of them."""
         self._busiest = Busiest()
         self._follower = Follower(
             place, streams={PROCESS: self._busiest.take}, declared=partial(catalogue.answers_there, place.runtime)
@@ -120,7 +120,8 @@ class Screen:
         self._stored = StoredFolders(place)
         self._messages = messages
         self._console = console
-        self._keys = "q or Ctrl-C ends the recording" if messages else "q or Ctrl-C ends the view; recording goes on"
+        ends = "q or Ctrl-C ends the recording" if messages else "q or Ctrl-C ends the view; recording goes on"
+        self._keys = keys or ends
         self._scene = self._look()
 
     def _look(self) -> Scene:
@@ -147,8 +148,8 @@ class Screen:
         return stacked(frame(self._scene, width, height, signs))
 
 
-def show(view: Screen, out: Console, woken: int) -> None:
-    """Refresh after every tick and every change of size, until asked to end."""
+def show(view: Screen, out: Console, woken: int, *, leaves: bytes = b"") -> bytes:
+    """Refresh after every tick and every change of size, until asked to end; gives a key of ``leaves`` if that was."""
     parent = os.getppid()
     with screen(out, view.drawn(), whole=True) as live:
         live.refresh()
@@ -159,13 +160,16 @@ def show(view: Screen, out: Console, woken: int) -> None:
             if sys.stdin in ready:
                 keys = os.read(sys.stdin.fileno(), 64)
                 if not keys or not _ENDING_KEYS.isdisjoint(keys):
-                    return
-            if woken in ready and not set(os.read(woken, 64)).isdisjoint(_ENDING_SIGNALS):
-                return
+                    return b""
+                if not set(leaves).isdisjoint(keys):
+                    return keys
+            if woken in ready and not set(os.read(woken, 64)).isdisjoint(ENDING_SIGNALS):
+                return b""
             if clock.boottime_ns() >= due_ns:
                 view.renew()
                 due_ns = _after_next_tick_ns()
             live.update(view.drawn(), refresh=True)
+    return b""
 
 
 def _after_next_tick_ns() -> int:
@@ -193,7 +197,7 @@ def wake_on_signals() -> int:
     """Make signals that end the view, and changes of the terminal's size, readable on a descriptor."""
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for number in (*_ENDING_SIGNALS, signal.SIGWINCH):
+    for number in (*ENDING_SIGNALS, signal.SIGWINCH):
         signal.signal(number, lambda *_: None)
     return reading
 

@@ -26,6 +26,11 @@ def sysmon_extract() -> int:
     return code
 
 
+def sysmon() -> int:
+    """Be ``sysmon``; give the exit code."""
+    return _run("sysmon_tools.sysmon")
+
+
 def sysmonctl() -> int:
     """Be ``sysmonctl``; give the exit code."""
     return _run("sysmon_tools.ctl")

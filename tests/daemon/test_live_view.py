@@ -3,12 +3,11 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from sysmond.ring.writer import RingWriter
 from sysmond.sampler.self_cost import SELF
 from sysmond.tasks.tables import PROCESS
 from tests.support.longarchive import pack
+from tests.support.terminal import Terminal, has_ended, needs_tmux
 from tests.support.waiting import HANG_S, wait_until
 
 SECOND = 10**9
@@ -428,44 +428,7 @@ def test_the_busiest_have_a_line(runtime: Path, machine: Machine) -> None:
 
 # --- on a terminal --------------------------------------------------------------------------------
 
-needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 BIN = Path(sys.executable).parent
-
-
-class Terminal:
-    """A terminal of 80 × 24 in which one command runs."""
-
-    def __init__(self, command: str) -> None:
-        self._tmux = ["tmux", "-L", f"sysmond-{os.getpid()}-{time.monotonic_ns()}", "-f", "/dev/null"]
-        environ = {name: value for name, value in os.environ.items() if name not in {"TMUX", "COLUMNS", "LINES"}}
-        environ["LC_ALL"] = "C.UTF-8"
-        script = f"trap : INT; {command}; echo exit code $?; stty -a | grep -c ' icanon.* echo '; sleep 600"
-        subprocess.run(
-            [*self._tmux, "new-session", "-d", "-x", "80", "-y", "24", "sh", "-c", script], check=True, env=environ
-        )
-
-    def screen(self) -> str:
-        return subprocess.run([*self._tmux, "capture-pane", "-p"], check=False, capture_output=True, text=True).stdout
-
-    def keys(self, *keys: str) -> None:
-        subprocess.run([*self._tmux, "send-keys", *keys], check=True)
-
-    def resize(self, width: int, height: int) -> None:
-        subprocess.run([*self._tmux, "resize-window", "-x", str(width), "-y", str(height)], check=True)
-
-    def until(self, condition: Callable[[str], object]) -> str:
-        shown = ""
-
-        def is_seen() -> object:
-            nonlocal shown
-            shown = self.screen()
-            return condition(shown)
-
-        wait_until(is_seen, lambda: f"not seen on\n{shown}")
-        return shown
-
-    def close(self) -> None:
-        subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True)
 
 
 @pytest.fixture
@@ -505,11 +468,6 @@ def view_of(runtime: Path) -> int:
 
 def shows_values(screen: str) -> bool:
     return bool("recording" in screen and re.search(r"CPU +\d+\.\d %", screen) and re.search(r"\d+ series", screen))
-
-
-def has_ended(screen: str) -> bool:
-    """Whether all is said: the exit code, and after it whether the terminal has its line mode and echo again."""
-    return bool(re.search(r"exit code \d+\n\d\n", screen))
 
 
 def assert_ended_in_order(screen: str, state: Path, code: int = 0) -> None:

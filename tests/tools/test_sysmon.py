@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``sysmon`` shows: a page of a moment, the keys that lead to another, and the program on a real terminal (tmux)."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sysmond_probes.cpu import CPU
+from sysmond_probes.disk import DISK
+from sysmond_probes.host import HOST
+from sysmond_probes.memory import MEMORY
+from sysmond_probes.pressure import PRESSURE
+
+from sysmon_tools import moment, moment_page, replay, sysmon
+from sysmon_tools.moment import BUCKETS, Curve, MomentScene, View
+from sysmon_tools.panel import ASCII_SIGNS
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause, Sensitivity, Table
+from sysmond.base.result import Event, Gap
+from sysmond.errors import Error, UsageError
+from sysmond.history import Archive
+from sysmond.machine.folders import Folders
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.writer import RingWriter
+from sysmond.tasks.tables import PROCESS, THREAD_STATE
+from tests.support.longarchive import BOOT, BOOTED_NS, relation, ring
+from tests.support.terminal import Terminal, has_ended, needs_tmux
+from tests.support.waiting import HANG_S, wait_until
+
+BIN = Path(sys.executable).parent
+FIRST_S, SECONDS = 100, 1800
+# For a minute nothing but one process is written to the disk, and others wait for it.
+STALL = range(1000, 1060)
+STALL_NS = BOOTED_NS + (FIRST_S + STALL.start + 30) * SECOND_NS
+HOSTILE = "\x1b]0;owned\x07<script>"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """Half an hour of a calm machine, with a minute in which the disk is stuck."""
+    base = tmp_path_factory.mktemp("stall")
+    made = Folders(str(base / "state"), str(base / "run"))
+    (base / "state").mkdir()
+    wide(made)
+    readings = [(float(FIRST_S + second), True, list(processes(second))) for second in range(0, SECONDS, 2)]
+    ring(made, PROCESS, readings, capacity=1 << 22)
+    waits = [(float(FIRST_S + second), True, list(waiting(second))) for second in range(SECONDS)]
+    ring(made, THREAD_STATE, waits, sensitivity=Sensitivity.RESTRICTED, capacity=1 << 22)
+    return made
+
+
+def wide(made: Folders) -> None:
+    tables: Sequence[Table] = (CPU, MEMORY, PRESSURE, DISK, HOST)
+    folder = Path(made.runtime, "sampler/public")
+    folder.mkdir(parents=True, exist_ok=True)
+    identity = Identity(BOOT, "sampler", Sensitivity.PUBLIC, 1, FIRST_S * SECOND_NS)
+    writer = RingWriter(
+        str(folder / f"{FIRST_S * SECOND_NS}.ring"), 1 << 23, identity, [Layout(table, SECOND_NS) for table in tables]
+    )
+    writer.clock(relation(FIRST_S * SECOND_NS))
+    stuck = 0
+    for second in range(SECONDS):
+        at_ns = (FIRST_S + second) * SECOND_NS
+        stuck += second in STALL
+        rows: Sequence[tuple[int, Mapping[str, Mapping[str, int | str]]]] = (
+            (0, {"total": {"idle": second * 180, "user": second * 20}}),
+            (1, {"": {"total": 8 << 30, "available": 6 << 30}}),
+            (2, {"io": {"some_total": stuck * 900_000}, "cpu": {"some_total": second * 1000}}),
+            (3, {"sda": {"written_bytes": second * 1000 + stuck * 50_000_000, "io_time": stuck * 990}}),
+            (4, {"": {"hostname": "stuck"}}),
+        )
+        for number, instances in rows:
+            metrics = tables[number].metrics
+            values = [
+                row.get(metric.name, "" if metric.is_text else 0) for row in instances.values() for metric in metrics
+            ]
+            spelled = [writer.text(value) if isinstance(value, str) else value for value in values]
+            writer.rows(number, at_ns, tuple(instances), spelled)
+    writer.event((FIRST_S + STALL.start) * SECOND_NS, "disk error", "sda", f"I/O error {HOSTILE}")
+    writer.event((FIRST_S + 5) * SECOND_NS, "lid", "LID", "closed")
+    writer.close(is_over=False)
+
+
+def processes(second: int) -> Iterator[Mapping[str, int | str | None]]:
+    stuck = sum(each <= second for each in STALL)
+    common = {"start": SECOND_NS, "uid": 0}
+    yield {**common, "pid": 7, "comm": "calm", "cpu": second * 100, "rss_anon": 5 << 20, "state": "S"}
+    yield {
+        **common, "pid": 77, "comm": "updatedb", "cpu": stuck * 10, "written_bytes": stuck * 50_000_000, "state": "D",
+    }  # fmt: skip
+
+
+def waiting(second: int) -> Iterator[Mapping[str, int | str | None]]:
+    if second in STALL:
+        for pid, comm in ((77, "updatedb"), (78, HOSTILE[:15])):
+            yield {
+                "pid": pid,
+                "tid": pid,
+                "start": 1,
+                "comm": comm,
+                "state": "D",
+                "wchan": "jbd2_log_wait",
+                "syscall": 1,
+            }
+
+
+@pytest.fixture
+def shown(folders: Folders) -> MomentScene:
+    return moment.look(Archive(folders), View(STALL_NS), STALL_NS + 600 * SECOND_NS)
+
+
+def text(made: MomentScene, width: int = 100, height: int = 45) -> str:
+    return "\n".join(line.plain for line in moment_page.page(made, width, height))
+
+
+def test_a_page_says_who_it_was_and_what_was_waited_for(shown: MomentScene) -> None:
+    page = text(shown)
+    assert page.startswith("stuck  REPLAY")
+    assert "10 min ago" in page
+    assert "I/O error \\x1b]0;owned\\x07<script>" in page
+    assert [share.comm for share in shown.processes] == ["calm", "updatedb"]
+    assert {(wait.comm, wait.place) for wait in shown.waits} == {
+        ("updatedb", "jbd2_log_wait"), (HOSTILE[:15], "jbd2_log_wait"),
+    }  # fmt: skip
+    assert "for a device or a lock, in jbd2_log_wait" in page
+    [stalled] = [curve for curve in shown.curves if curve.label == "… disk"]
+    assert stalled.values[BUCKETS // 2] == pytest.approx(90.0, abs=1)
+    assert "lid" not in [event.kind for event in shown.events]
+
+
+def test_by_disk_comes_first_who_wrote(folders: Folders) -> None:
+    made = moment.look(Archive(folders), View(STALL_NS, order="disk"), STALL_NS)
+    assert made.processes[0].comm == "updatedb"
+    assert made.processes[0].disk_bytes_s == pytest.approx(50e6, rel=0.1)
+    assert "Processes by disk" in text(made)
+
+
+def test_where_nothing_is_recorded_the_nearest_moment_is_shown_and_said(folders: Folders) -> None:
+    made = moment.look(Archive(folders), View(STALL_NS + 86_400 * SECOND_NS), STALL_NS)
+    assert made.asked_ns == STALL_NS + 86_400 * SECOND_NS
+    assert abs(made.view.at_ns - (BOOTED_NS + (FIRST_S + SECONDS) * SECOND_NS)) < 60 * SECOND_NS
+    assert "this is the nearest moment" in text(made)
+
+
+def test_an_empty_archive_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(Error, match="nothing is recorded"):
+        moment.look(Archive(Folders(str(tmp_path), str(tmp_path))), View(STALL_NS), STALL_NS)
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 24), (200, 60), (20, 3), (100, 1)])
+def test_a_page_fits_any_terminal(shown: MomentScene, width: int, height: int) -> None:
+    for is_help in (False, True):
+        lines = moment_page.page(shown, width, height, is_help=is_help)
+        assert len(lines) <= height
+        assert all(line.cell_len <= width for line in lines)
+        assert all(line.plain.isprintable() for line in lines)
+
+
+def test_a_page_in_ascii(shown: MomentScene) -> None:
+    lines = moment_page.page(shown, 80, 24, ASCII_SIGNS)
+    drawn = [line.plain for line in lines if line.plain.startswith("CPU")]
+    assert drawn
+    assert drawn[0].isascii()
+
+
+def test_what_is_missing_is_said_with_its_cause() -> None:
+    gaps = (Gap(0, 10, "cpu", Cause.SUSPENDED, "for an hour"), Gap(0, 5, "disk", Cause.SUSPENDED, "for an hour"))
+    made = MomentScene(View(5), 10, gaps=gaps, warnings=("a file is damaged",))
+    assert "missing: suspended (for an hour)" in text(made)
+    assert "warning: a file is damaged" in text(made)
+
+
+def test_values_are_spelled_for_people() -> None:
+    values = ((90.04, "%"), (51.0, "Cel"), (1536.0, "B"), (0.0, "B/s"), (None, "%"))
+    spelled = [moment_page.spelled(value, unit) for value, unit in values]
+    assert spelled == ["90.0 %", "51.0 °C", "1.50 KiB", "0 B/s", "–"]
+
+
+def test_keys_are_letters_arrows_and_escape() -> None:
+    assert replay.keys_of("tT") == ["t", "T"]
+    assert replay.keys_of("\x1b[C\x1b[Dq") == ["t", "T", "q"]
+    assert replay.keys_of("\x1b") == ["q"]
+    assert replay.keys_of("s\x1b[5~") == ["s"]
+    assert replay.keys_of("") == []
+
+
+def test_keys_lead_to_other_moments_and_never_beyond_now(shown: MomentScene) -> None:
+    now_ns, view = STALL_NS + 3600 * SECOND_NS, shown.view
+    assert replay.turned(shown, "t", now_ns).at_ns == view.at_ns + view.span_ns
+    assert replay.turned(shown, "T", now_ns).at_ns == view.at_ns - view.span_ns
+    assert replay.turned(shown, "t", view.at_ns).at_ns == view.at_ns
+    assert replay.turned(shown, "+", now_ns).zoom == view.zoom - 1
+    assert replay.turned(shown._replace(view=view._replace(zoom=0)), "+", now_ns).zoom == 0
+    assert replay.turned(shown, "-", now_ns).zoom == view.zoom + 1
+    assert [replay.turned(shown, key, now_ns).order for key in "CPMD"] == ["cpu", "cpu", "memory", "disk"]
+    assert replay.turned(shown, "n", now_ns).at_ns == moment.of_now(now_ns).at_ns
+    assert replay.turned(shown, "x", now_ns) == view
+    assert replay.turned(shown, "E", now_ns).at_ns == BOOTED_NS + (FIRST_S + STALL.start) * SECOND_NS
+    assert replay.turned(shown, "e", now_ns) == view
+
+
+def test_the_next_spike_is_where_a_curve_leaves_what_is_usual() -> None:
+    values = np.full(BUCKETS, 5.0)
+    values[[10, 40, 50]] = 80.0
+    curves = [Curve("CPU", "%", values), Curve("none", "%", np.full(BUCKETS, np.nan))]
+    middle = BUCKETS // 2
+    assert moment.spike(curves, lambda number: number > middle) == 40
+    assert moment.spike(curves, lambda number: number < middle) == 10
+    assert moment.spike([Curve("flat", "%", np.full(BUCKETS, 5.0))], lambda _: True) is None
+
+
+def test_from_elsewhere_the_stall_is_found_by_its_spike(folders: Folders) -> None:
+    """Someone who knows only that it was about a quarter of an hour later presses ``s``."""
+    archive, now_ns = Archive(folders), STALL_NS + 3600 * SECOND_NS
+    view = View(BOOTED_NS + (FIRST_S + 200) * SECOND_NS)
+    for _ in range(10):
+        view = replay.turned(moment.look(archive, view, now_ns), "s", now_ns)
+        if abs(view.at_ns - STALL_NS) <= 60 * SECOND_NS:
+            break
+    made = moment.look(archive, view._replace(order="disk"), now_ns)
+    assert made.processes[0].comm == "updatedb"
+
+
+# --- the program -----------------------------------------------------------------------------------
+
+
+def run(folders: Folders, *words: str) -> int:
+    return sysmon.main(["--state-dir", folders.state, "--runtime-dir", folders.runtime, *words])
+
+
+def test_a_pipe_gets_a_page(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    moment_ns = f"@{STALL_NS // SECOND_NS}"
+    assert run(folders, "--at", moment_ns) == 0
+    page = capsys.readouterr().out
+    assert "updatedb" in page
+    assert "\x1b" not in page
+    assert run(folders, "replay", moment_ns) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == page.splitlines()[1:]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["x"], "'x': expected 'replay T', or --at T"),
+        (["replay"], "'replay': expected 'replay T', or --at T"),
+        (["replay", "1h", "--at", "2h"], "only one of them"),
+        (["--frames", "0"], "--frames 0: expected 1 to"),
+        (["--at", "nonsense"], "nonsense"),
+        (["--att", "now"], "--at"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    folders: Folders, capsys: pytest.CaptureFixture[str], words: Sequence[str], said: str
+) -> None:
+    assert run(folders, *words) == UsageError.exit_code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert said in printed.err
+    assert len(printed.err.splitlines()) == 1
+
+
+def test_what_says_nothing_of_unicode_gets_ascii(folders: Folders) -> None:
+    where = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
+    environ = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    page = subprocess.run(
+        [f"{BIN}/sysmon", *where, "--at", f"@{STALL_NS // SECOND_NS}"], capture_output=True, check=True, env=environ
+    )
+    assert b"updatedb" in page.stdout
+    assert page.stdout.isascii()
+
+
+@pytest.fixture
+def terminal(folders: Folders) -> Iterator[Terminal]:
+    at = STALL_NS // SECOND_NS
+    made = Terminal(f"{BIN}/sysmon --state-dir {folders.state} --runtime-dir {folders.runtime} --at @{at}")
+    yield made
+    made.close()
+
+
+@needs_tmux
+def test_keys_change_what_is_shown_and_q_ends_it(terminal: Terminal) -> None:
+    terminal.until(lambda screen: "REPLAY" in screen and "Processes by CPU" in screen)
+    terminal.keys("D")
+    terminal.until(lambda screen: "Processes by disk" in screen)
+    terminal.keys("?")
+    terminal.until(lambda screen: "this help, and away with it" in screen)
+    terminal.resize(50, 12)
+    terminal.until(lambda screen: "REPLAY" in screen and max(map(len, screen.splitlines())) <= 50)
+    terminal.keys("Left")
+    terminal.until(lambda screen: "Processes" in screen or "CPU" in screen)
+    terminal.keys("q")
+    assert "exit code 0\n1\n" in terminal.until(has_ended)
+
+
+@needs_tmux
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_it_and_leaves_the_terminal_as_it_was(
+    folders: Folders, tmp_path: Path, number: signal.Signals
+) -> None:
+    pid = tmp_path / "pid"
+    at = STALL_NS // SECOND_NS
+    words = f"{BIN}/sysmon --state-dir {folders.state} --runtime-dir {folders.runtime} --at @{at}"
+    made = Terminal(f"sh -c 'echo $$ > {pid}; exec {words}'")
+    try:
+        made.until(lambda screen: "REPLAY" in screen)
+        os.kill(int(pid.read_text()), number)
+        assert "exit code 0\n1\n" in made.until(has_ended)
+    finally:
+        made.close()
+
+
+@needs_tmux
+def test_live_and_replay_by_turns_also_when_the_recorder_has_gone(runtime: Path, tmp_path: Path) -> None:
+    where = ["--state-dir", str(tmp_path / "state"), "--runtime-dir", str(runtime)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+    recorder = subprocess.Popen([f"{BIN}/sysmond", "--bus=none", *where], **quiet)  # type: ignore[call-overload]
+    try:
+        wait_until(lambda: list(runtime.glob("sampler/public/*.ring")))
+        made = Terminal(f"{BIN}/sysmon {' '.join(where)}")
+        try:
+            made.until(lambda screen: "recording" in screen and "Memory" in screen)
+            made.keys("T")
+            made.until(lambda screen: "REPLAY" in screen)
+            made.keys("l")
+            made.until(lambda screen: "recording" in screen and "REPLAY" not in screen)
+            recorder.terminate()
+            assert recorder.wait(HANG_S) == 0
+            made.until(lambda screen: "waiting for the sampler" in screen)
+            made.keys("T")
+            made.until(lambda screen: "REPLAY" in screen)
+            made.keys("q")
+            assert "exit code 0\n1\n" in made.until(has_ended)
+        finally:
+            made.close()
+    finally:
+        recorder.kill()
+        recorder.wait()
+
+
+def test_an_event_far_away_is_told_after_one_that_is_near() -> None:
+    events = (Event(0, "far", "", ""), Event(100 * SECOND_NS, "near", "", ""))
+    page = text(MomentScene(View(100 * SECOND_NS), 0, events=events))
+    assert page.index("near") < page.index("far ")
