@@ -83,7 +83,8 @@ audit: $(TOOLS)/made
 
 # More workers than processors: most tests wait. What runs beside what is decided by tests/support/order.py.
 WORKERS ?= 4
-PYTEST = $(BIN)/pytest --quiet --numprocesses=$(WORKERS)
+# What fails beside others is run once more by itself, and named.
+PYTEST = $(BIN)/python -P tools/unsteady.py --quiet --numprocesses=$(WORKERS)
 pytest:
 	@$(PYTEST) -m 'not long' $(ARGS)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``sysmon`` shows: a page of a moment, the keys that lead to another, and the program on a real terminal (tmux)."""
+"""What ``sysmon`` shows: a page of a moment, keys that lead to another, and the program on a real terminal (tmux)."""
 
 import os
 import signal
