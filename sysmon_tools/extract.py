@@ -30,6 +30,7 @@ PROGRAM = "sysmon-extract"
 
 FORMATS = (*ROW_FORMATS, "hdf5", "openmetrics")
 EXPLAIN_FORMATS = ("table", "json", "jsonl")
+_DELIMITED = ("csv", "tsv")
 _SUFFIXES = {
     ".csv": "csv",
     ".log": "csv",
@@ -130,6 +131,10 @@ def parser() -> Parser:
         " of any table; repeatable")  # fmt: skip
     add("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: by the file's suffix, else csv;"
         " on a terminal, table)")  # fmt: skip
+    add("--units", action="store_true", help="units in the header of csv and tsv")
+    add("--no-comments", action="store_true", help="no lines with # about gaps and events, in csv, tsv and table")
+    add("--spreadsheet", action="store_true", help="csv or tsv for a spreadsheet: --units, --no-comments, and no text"
+        " that it would compute")  # fmt: skip
     add("--output-file", metavar="F", help="write there, whole or not at all (default: standard output)")
     add("--events", action="store_true", help="what happened: rows of the table event")
     add("--all-events", action="store_true", help="beside an answer all that happened in its range, not only what may"
@@ -288,6 +293,13 @@ def choose_format(options: argparse.Namespace) -> str:
     for option, known in (("list", ROW_FORMATS), ("explain", EXPLAIN_FORMATS)):
         if getattr(options, option) and chosen not in known:
             raise UsageError(f"--{option} has no format {chosen!r}; there are {', '.join(known)}")
+    for option, formats in (
+        ("units", _DELIMITED),
+        ("spreadsheet", _DELIMITED),
+        ("no_comments", (*_DELIMITED, "table")),
+    ):
+        if getattr(options, option) and chosen not in formats:
+            raise UsageError(f"--{option.replace('_', '-')} with format {chosen!r}: expected {' or '.join(formats)}")
     if chosen == "hdf5" and output_file in {None, STANDARD_OUTPUT}:
         raise UsageError("format 'hdf5' needs a file: --output-file=F.h5")
     return chosen
@@ -298,7 +310,16 @@ def _style(options: argparse.Namespace, docs: dict[str, str] | None = None) -> "
     from sysmond.base.timespec import Notation  # noqa: PLC0415  as above
 
     notation = Notation.UTC if options.utc else Notation.EPOCH if options.epoch else Notation.LOCAL
-    return Style(notation, None, docs, options.all_events)
+    is_spreadsheet = bool(options.spreadsheet)
+    return Style(
+        notation,
+        None,
+        docs,
+        options.all_events,
+        has_units=options.units or is_spreadsheet,
+        has_comments=not (options.no_comments or is_spreadsheet),
+        is_spreadsheet=is_spreadsheet,
+    )
 
 
 def _range_ns(options: argparse.Namespace) -> tuple[int | None, int | None]:

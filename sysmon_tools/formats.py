@@ -7,7 +7,6 @@ Every writer is a function from a result and a style to pieces of text. HDF5, wh
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from sysmon_tools.cells import Cells, TimeCells, blocks, column_cells, integer_cells
@@ -18,6 +17,9 @@ from sysmond.base.timespec import Notation
 
 # Between the cells of a table while it is laid out: texts have none, since control characters are escaped.
 _CELL_END, _ROW_END = "\x1f", "\x1e"
+# What a spreadsheet computes instead of showing it.
+_FORMULA_SIGNS = ("=", "+", "-", "@")
+_NO_UNITS = frozenset(("", "1", "text"))
 
 
 Writer = Callable[[Result, Style], Iterator[bytes]]
@@ -82,19 +84,41 @@ def event_line(event: Event, style: Style) -> str:
 
 
 def comments(remarks: Remarks, style: Style) -> Iterator[bytes]:
-    """Write gaps and events as lines that begin with ``#``."""
+    """Write gaps and events as lines that begin with ``#``, where such lines are wanted."""
+    if not style.has_comments:
+        return
     yield from (f"{gap_line(gap, style)}\n".encode() for gap in remarks.gaps)
     yield from (f"{event_line(event, style)}\n".encode() for event in style.shown(remarks.events))
+
+
+def headings(columns: Sequence[Column], style: Style) -> list[str]:
+    """Name the columns, with their units in parentheses where these are wanted."""
+    if not style.has_units:
+        return labels(columns)
+    units = ("" if column.is_time or column.texts is not None else column.unit for column in columns)
+    return [
+        f"{label} ({unit})" if unit not in _NO_UNITS else label
+        for label, unit in zip(labels(columns), units, strict=True)
+    ]
+
+
+def no_formula(text: str) -> str:
+    """Have a spreadsheet take a text for a text: one that it would compute begins with an apostrophe."""
+    return f"'{text}" if text.startswith(_FORMULA_SIGNS) else text
 
 
 def _delimited(result: Result, style: Style, delimiter: str) -> Iterator[bytes]:
     """Write gaps and events as comments, one header, and a line a row; an absent cell is empty."""
     separator = delimiter.encode()
+
+    def spell(text: str) -> bytes:
+        return delimited_field(no_formula(text) if style.is_spreadsheet else text, delimiter)
+
     yield b"".join(comments(result, style))
-    yield separator.join([b"time", *(delimited_field(label, delimiter) for label in labels(result.columns))]) + b"\n"
+    yield separator.join([b"time", *map(spell, headings(result.columns, style))]) + b"\n"
     parts: list[bytes | Cells] = [time_cells(result.times_ns, style)]
     for column in result.columns:
-        parts += [separator, value_cells(column, style, spell=partial(delimited_field, delimiter=delimiter))]
+        parts += [separator, value_cells(column, style, spell=spell)]
     yield from blocks([*parts, b"\n"], len(result.times_ns))
 
 

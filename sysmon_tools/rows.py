@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from sysmon_tools.formats import Remarks, comments, delimited_field, json_remarks, jsonl_remarks
+from sysmon_tools.formats import Remarks, comments, delimited_field, json_remarks, jsonl_remarks, no_formula
 from sysmon_tools.style import Style
 from sysmond.base.terminal import printable
 
@@ -84,6 +84,8 @@ def answered(chosen: str, names: Sequence[str], rows: Rows, remarks: Remarks, st
         return
     if chosen != "jsonl":
         yield from comments(remarks, style)
+    if style.is_spreadsheet:
+        rows = ([no_formula(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     yield from WRITERS[chosen](names, rows)
     if chosen == "jsonl":
         yield from jsonl_remarks(remarks, style)

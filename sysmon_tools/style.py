@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 class Style(NamedTuple):
     """How times are written. ``docs``: sentences about series by path, for formats that carry them.
 
-    ``all_events``: also those that seldom explain anything.
+    ``all_events``: also those that seldom explain anything. Of lines of fields: ``has_units`` in the header,
+    ``has_comments`` about gaps and events; ``is_spreadsheet``: no text may be taken for a formula.
     """
 
     notation: Notation = Notation.LOCAL
     zone: tzinfo | None = None
     docs: Mapping[str, str] | None = None
     all_events: bool = False
+    has_units: bool = False
+    has_comments: bool = True
+    is_spreadsheet: bool = False
 
     def shown(self, events: "Iterable[Event]") -> "list[Event]":
         """Choose the events that are said beside an answer."""

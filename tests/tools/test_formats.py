@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sysmon_tools import cells, formats, listing
+from sysmon_tools import cells, extract, formats, listing
+from sysmon_tools.rows import answered as rows_of_sql
 from sysmon_tools.style import Style
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity
@@ -91,6 +92,40 @@ def test_who_takes_gaps_for_comments_loses_nothing_of_a_row() -> None:
     frame = pd.read_csv(io.StringIO(written("csv", answer)), comment="#")
     assert frame["host/version"].tolist() == [*texts[:2], "a # b\\n#c"]
     assert frame["a/b@#1"].tolist() == [1.5, 2.0, 2.5]
+
+
+def test_units_stand_in_the_header_where_asked_for_and_comments_may_be_left_out() -> None:
+    style = UTC._replace(has_units=True, has_comments=False)
+    lines = written("csv", MIXED, style).splitlines()
+    assert lines[0] == "time,cpu/user@total (%),memory/available (B),load/one,host/kernel"
+    assert len(lines) == 4
+    assert written("csv", MIXED, UTC._replace(has_comments=False)).startswith("time,")
+
+
+def test_a_spreadsheet_computes_nothing_of_what_it_is_given() -> None:
+    answer = result(text("a/b@=c", ["=1+1", "+x", "-x"]), rate("a/n", [-1.5, 2.0, 3.0]))
+    rows = list(csv.reader(io.StringIO(written("csv", answer, UTC._replace(is_spreadsheet=True)))))
+    assert [row[1] for row in rows[1:]] == ["'=1+1", "'+x", "'-x"]
+    assert rows[1][2] == "-1.5"  # A number is one.
+    assert rows[0][1] == "a/b@=c"
+    answers: list[list[object]] = [["@SUM(A1)"], [-5]]
+    listed = b"".join(rows_of_sql("csv", ["x"], answers, MIXED, UTC._replace(is_spreadsheet=True)))
+    assert listed.decode().splitlines()[-2:] == ["'@SUM(A1)", "-5"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--units", "--format", "json"], "--units with format 'json': expected csv or tsv"),
+        (["--spreadsheet", "--output-file", "x.h5"], "--spreadsheet with format 'hdf5'"),
+        (["--no-comments", "--format", "jsonl"], "--no-comments with format 'jsonl'"),
+    ],
+)
+def test_options_of_lines_of_fields_are_refused_elsewhere(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert extract.main(["cpu", *words]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_the_time_of_a_maximum_is_spelt_like_the_time_axis() -> None:
