@@ -14,7 +14,7 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from sysmon_tools import tasks
-from sysmon_tools.output import ROW_FORMATS, STANDARD_OUTPUT, abandon_standard_output, put_in_place, send
+from sysmon_tools.output import FILE_FORMATS, ROW_FORMATS, STANDARD_OUTPUT, abandon_standard_output, put_file, send
 from sysmond import __version__
 from sysmond.base import statistic
 from sysmond.base.model import EVENTS
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "sysmon-extract"
 
-FORMATS = (*ROW_FORMATS, "hdf5", "openmetrics")
+FORMATS = (*ROW_FORMATS, *FILE_FORMATS, "openmetrics")
 EXPLAIN_FORMATS = ("table", "json", "jsonl")
 _DELIMITED = ("csv", "tsv")
 _SUFFIXES = {
@@ -41,6 +41,9 @@ _SUFFIXES = {
     ".txt": "table",
     ".h5": "hdf5",
     ".hdf5": "hdf5",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
     ".prom": "openmetrics",
 }
 
@@ -135,7 +138,7 @@ def parser() -> Parser:
     add("--no-comments", action="store_true", help="no lines with # about gaps and events, in csv, tsv and table")
     add("--spreadsheet", action="store_true", help="csv or tsv for a spreadsheet: --units, --no-comments, and no text"
         " that it would compute")  # fmt: skip
-    add("--output-file", metavar="F", help="write there, whole or not at all (default: standard output)")
+    add("--output-file", "-o", metavar="F", help="write there, whole or not at all (default: standard output)")
     add("--events", action="store_true", help="what happened: rows of the table event")
     add("--all-events", action="store_true", help="beside an answer all that happened in its range, not only what may"
         " explain something")  # fmt: skip
@@ -300,8 +303,8 @@ def choose_format(options: argparse.Namespace) -> str:
     ):
         if getattr(options, option) and chosen not in formats:
             raise UsageError(f"--{option.replace('_', '-')} with format {chosen!r}: expected {' or '.join(formats)}")
-    if chosen == "hdf5" and output_file in {None, STANDARD_OUTPUT}:
-        raise UsageError("format 'hdf5' needs a file: --output-file=F.h5")
+    if chosen in FILE_FORMATS and output_file in {None, STANDARD_OUTPUT}:
+        raise UsageError(f"format {chosen!r} needs a file: --output-file=F.{FILE_FORMATS[chosen]}")
     return chosen
 
 
@@ -406,10 +409,8 @@ def _write(archive: Queryable, result: "Result", options: argparse.Namespace, ch
             is_restricted=_is_restricted(result),
         )
         return
-    if chosen == "hdf5":
-        from sysmond.store.files import saved  # noqa: PLC0415  as above
-
-        put_in_place(options.output_file, lambda path: saved.write(result, path), is_restricted=_is_restricted(result))
+    if chosen in FILE_FORMATS:
+        put_file(result, options.output_file, chosen, is_restricted=_is_restricted(result))
         return
     from sysmon_tools import formats  # noqa: PLC0415  as above
 

@@ -9,11 +9,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from sysmond.errors import Error
 
+if TYPE_CHECKING:
+    from sysmond.base.result import Result
+
 STANDARD_OUTPUT = "-"
+# What needs a file: the format, and the usual suffix of its name.
+FILE_FORMATS = {"hdf5": "h5", "parquet": "parquet", "arrow": "arrow"}
 # What rows of any kind are written in; answers have more.
 ROW_FORMATS = ("csv", "tsv", "json", "jsonl", "table")
 
@@ -36,6 +41,25 @@ def send(pieces: Iterable[bytes], path: str | None, *, is_restricted: bool) -> N
     def write(where: str) -> None:
         with open(where, "wb") as file:
             file.writelines(pieces)
+
+    put_in_place(path, write, is_restricted=is_restricted)
+
+
+def put_file(result: "Result", path: str, chosen: str, *, is_restricted: bool) -> None:
+    """Write an answer in one of ``FILE_FORMATS``; as ``put_in_place``.
+
+    :raises Error: where the library of the format is not installed.
+    """
+
+    def write(where: str) -> None:
+        if chosen == "hdf5":
+            from sysmond.store.files import saved  # noqa: PLC0415  most formats do without
+
+            saved.write(result, where)
+            return
+        from sysmon_tools import arrow_file  # noqa: PLC0415  as above
+
+        arrow_file.write(result, where, chosen)
 
     put_in_place(path, write, is_restricted=is_restricted)
 

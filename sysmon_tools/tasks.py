@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sysmon_tools.output import ROW_FORMATS, put_in_place, send
+from sysmon_tools.output import FILE_FORMATS, ROW_FORMATS, put_file, send
 from sysmond.base.model import EVENTS, Cause, Sensitivity, Table
 from sysmond.errors import Error, UsageError
 from sysmond.machine import folders
@@ -29,7 +29,7 @@ TABLES = {
 }
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
 _ONE_TABLE = "expected one table as PATH, such as disk or process"
-FORMATS = (*ROW_FORMATS, "hdf5")
+FORMATS = (*ROW_FORMATS, *FILE_FORMATS)
 # The pattern that means every series.
 EVERYTHING = "*"
 # Options by the name argparse gives them.
@@ -387,10 +387,8 @@ def _write(answer: "Result", options: argparse.Namespace, chosen: str, style: "S
         told = explaining.WRITERS[chosen](answer.explanations, style)
         send(told, options.output_file, is_restricted=is_restricted)
         return
-    if chosen == "hdf5":
-        from sysmond.store.files import saved  # noqa: PLC0415  as above
-
-        put_in_place(options.output_file, lambda path: saved.write(answer, path), is_restricted=is_restricted)
+    if chosen in FILE_FORMATS:
+        put_file(answer, options.output_file, chosen, is_restricted=is_restricted)
         return
     if options.summary:
         from sysmon_tools.summary import written  # noqa: PLC0415  as above

@@ -11,6 +11,7 @@ from sysmond.errors import Error
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 # What is a point in time: integers are UTC nanoseconds.
 TIME_UNIT, TIME_SCALE = "time", 9
@@ -265,8 +266,7 @@ class Result(NamedTuple):
             import pandas as pd  # noqa: PLC0415  pandas is optional, and 300 ms to import
         except ImportError as missing:
             raise Error("pandas is not installed; 'pip install sysmond[pandas]' adds it") from missing
-        several = len({column.path for column in self.columns}) < len(self.columns)
-        labels = [column.label if several else column.path for column in self.columns]
+        labels = self._labels()
 
         def series(column: Column) -> "pd.Series[Any]":
             if column.texts is not None:
@@ -280,6 +280,54 @@ class Result(NamedTuple):
         frame.attrs["units"] = {label: column.unit for label, column in zip(labels, self.columns, strict=True)}
         frame.attrs["gaps"] = [(gap.start_ns, gap.end_ns, gap.table, str(gap.cause), gap.detail) for gap in self.gaps]
         return frame
+
+    def to_arrow(self) -> "pa.Table":
+        """The result as an Arrow table: the column ``time``, then one a series, named as in ``to_pandas``.
+
+        Times are timestamps of nanoseconds in UTC, quantities float64, numbers that tell apart int64, texts strings;
+        what is absent is null. The unit of a column is in the metadata of its field; gaps and events, as JSON, in that
+        of the table.
+        :raises Error: where pyarrow is not installed.
+        """
+        try:
+            import pyarrow as pa  # noqa: PLC0415  pyarrow is optional, and 100 ms to import
+        except ImportError as missing:
+            raise Error("pyarrow is not installed; 'pip install sysmond[arrow]' adds it") from missing
+        import json  # noqa: PLC0415  as above
+
+        moment = pa.timestamp("ns", "UTC")
+
+        def array(column: Column) -> Any:  # noqa: ANN401  an array of a library without types
+            if column.texts is not None:
+                return pa.array([None if text is None else _unicode(text) for text in column.texts], pa.string())
+            if column.integers is not None and column.tells_apart:
+                return pa.array(column.integers, mask=column.integers == ABSENT)
+            if column.is_time:
+                return pa.array(column.times).cast(moment)
+            return pa.array(column.values, from_pandas=True)
+
+        arrays = [pa.array(self.times).cast(moment), *map(array, self.columns)]
+        units = ["time", *(column.unit for column in self.columns)]
+        fields = [
+            pa.field(_unicode(name), values.type, metadata={"unit": unit})
+            for name, values, unit in zip(["time", *self._labels()], arrays, units, strict=True)
+        ]
+        remarks = {
+            "gaps": [[gap.start_ns, gap.end_ns, gap.table, str(gap.cause), gap.detail] for gap in self.gaps],
+            "events": [[event.time_ns, event.kind, event.subject, event.text] for event in self.events],
+        }
+        schema = pa.schema(fields, {name: json.dumps(rows) for name, rows in remarks.items()})
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+    def _labels(self) -> list[str]:
+        """The columns by path, and by ``path:stat`` where several statistics of a path stand side by side."""
+        several = len({column.path for column in self.columns}) < len(self.columns)
+        return [column.label if several else column.path for column in self.columns]
+
+
+def _unicode(text: str) -> str:
+    """Have bytes that were no UTF-8 be escapes: Arrow has only Unicode."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class Boot(NamedTuple):

@@ -123,7 +123,10 @@ def test_without_a_path_everything_is_meant(archive: FakeArchive) -> None:
         (["--fro", "1h"], "unknown option '--fro'; nearest: --from"),
         (["-f", "csv"], "unknown option '-f'"),
         (["--format=cvs"], "unknown format 'cvs'; nearest: csv"),
-        (["--format=xyz"], "unknown format 'xyz'; there are csv, tsv, json, jsonl, table, hdf5, openmetrics"),
+        (
+            ["--format=xyz"],
+            "unknown format 'xyz'; there are csv, tsv, json, jsonl, table, hdf5, parquet, arrow, openmetrics",
+        ),
         (["--stat=mean,maxx"], "statistic 'maxx': not known; nearest: max, tmax, mean; expected mean, min"),
         (["--stat="], "statistic '': not known; expected mean, min, max, tmax, first, last, sum, count, p0 to p100"),
         (["--stat=p101"], "statistic 'p101': not known; expected mean, min"),
@@ -207,7 +210,9 @@ def test_a_range_before_the_first_row_says_when_recording_begins(
         (None, "A.CSV", "csv"),
         (None, "a.prom", "openmetrics"),
         (None, "2026.11/a", "csv"),
-        ("csv", "a.parquet", "csv"),
+        ("csv", "a.xlsx", "csv"),
+        (None, "a.parquet", "parquet"),
+        (None, "a.feather", "arrow"),
         (None, "a.log", "csv"),
         (None, "json", "csv"),
         ("tsv", "a.json", "tsv"),
@@ -219,7 +224,7 @@ def test_the_format_is_the_one_asked_for_or_the_suffix_has(asked: str | None, fi
     assert extract.choose_format(extract.read_arguments(words)) == expected
 
 
-@pytest.mark.parametrize("name", ["a.parquet", "a.xlsx", "a.csv.gz"])
+@pytest.mark.parametrize("name", ["a.xlsx", "a.csv.gz"])
 def test_a_file_that_says_it_is_something_else_is_refused(name: str) -> None:
     with pytest.raises(UsageError) as refusal:
         extract.choose_format(extract.read_arguments([f"--output-file={name}"]))

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import re
+import sys
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -15,14 +16,17 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import feather, parquet
 
 from sysmon_tools import cells, extract, formats, listing
+from sysmon_tools.output import put_file
 from sysmon_tools.rows import answered as rows_of_sql
 from sysmon_tools.style import Style
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity
 from sysmond.base.result import Column, Entry, Event, Gap, LongEntry, Result
 from sysmond.base.timespec import Notation
+from sysmond.errors import Error
 from sysmond.store.files import saved
 
 START_NS = 1_700_000_000 * SECOND_NS  # 2023-11-14T22:13:20Z
@@ -422,6 +426,40 @@ def test_the_catalogue_in_every_format() -> None:
     assert listed("table").splitlines()[1] == (
         "cpu/user@total        s     counter      2023-11-14T22:13:20Z  2023-11-14T22:13:21Z      1s          public"
     )
+
+
+@pytest.mark.parametrize("chosen", ["parquet", "arrow"])
+def test_columns_of_other_programs_have_every_value_and_its_unit(tmp_path: Path, chosen: str) -> None:
+    hostile = ['=1,#"\n', None, "\udcff\x1b"]
+    when = Column("a/b", "time", Semantics.GAUGE, "tmax", integers=np.array([START_NS, ABSENT, START_NS + 2]), scale=9)
+    pid = Column("pid", "1", Semantics.STATE, "last", integers=np.array([1, ABSENT, 2**62 - 1]))
+    answer = result(rate("cpu/user@total", [12.5, NAN, 3.0]), text("a/t", hostile), when, pid, gaps=MIXED.gaps)
+    path = str(tmp_path / f"x.{chosen}")
+    put_file(answer, path, chosen, is_restricted=False)
+    table = parquet.read_table(path) if chosen == "parquet" else feather.read_table(path)
+    assert table.column("time").cast("int64").to_pylist() == answer.times_ns.tolist()
+    assert table.column("cpu/user@total").to_pylist() == [12.5, None, 3.0]
+    assert table.column("a/t").to_pylist() == [hostile[0], None, "\\udcff\x1b"]
+    assert table.column("a/b").cast("int64").to_pylist() == [START_NS, None, START_NS + 2]
+    assert table.column("pid").to_pylist() == [1, None, 2**62 - 1]
+    assert table.schema.field("cpu/user@total").metadata == {b"unit": b"%"}
+    assert json.loads(table.schema.metadata[b"gaps"])[1][2:4] == ["cpu", "late tick"]
+
+
+def test_parquet_is_read_by_pandas(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.parquet")
+    put_file(MIXED, path, "parquet", is_restricted=False)
+    assert pd.read_parquet(path)["load/one"].tolist() == MIXED.columns[2].values.tolist()
+
+
+@pytest.mark.parametrize("chosen", ["parquet", "arrow"])
+def test_where_the_library_of_a_format_is_missing_one_line_says_what_adds_it(
+    tmp_path: Path, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(Error, match=r"pip install sysmond\[arrow\]"):
+        put_file(MIXED, str(tmp_path / "x"), chosen, is_restricted=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_hdf5_has_events_and_points_in_time(tmp_path: Path) -> None:
