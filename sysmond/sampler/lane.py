@@ -307,7 +307,10 @@ class Sampler:
 
             if source.changes is None:
                 source.changes = RowChanges([metric.name for metric in probe.table.metrics], probe.tells)
-            events += [HostEvent(*change) for change in source.changes.of(reading)]
+            try:
+                events += [HostEvent(*change) for change in source.changes.of(reading)]
+            except Exception as problem:  # noqa: BLE001  rows with too few values, or what a probe compares by itself
+                source.failed(problem)
         for event in events:
             try:
                 self._record(sensitivity, event)

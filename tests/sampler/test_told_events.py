@@ -112,6 +112,16 @@ def test_the_kind_of_another_is_a_failure_of_the_probe_and_no_event(bench: Closi
     assert source.cost.failures == 1
 
 
+def test_rows_that_cannot_be_compared_are_a_failure_of_the_probe_and_the_lane_goes_on(bench: Closing) -> None:
+    wrong = Probe(LID, lambda _: [("LID", (1, 2, 3))], 1.0, Lane.BACKGROUND, tells=(Tells("lid", "closed"),))
+    bench.take(wrong)
+    sampler = bench.sampler(Lane.BACKGROUND)
+    ticks(sampler, 2)
+    [source] = [source for source in sampler._roster.sources if source.table == "lid"]
+    assert source.cost.failures
+    assert events(bench) == []
+
+
 def test_that_the_machine_slept_is_an_event_with_what_woke_it(bench: Closing, monkeypatch: pytest.MonkeyPatch) -> None:
     root = bench.runtime / "root"
     (root / "sys/power").mkdir(parents=True)
