@@ -26,6 +26,8 @@ NEEDS = {
     "/proc/diskstats": "a kernel with CONFIG_BLOCK",
     "/usr/sbin/smartctl": "smartctl (package smartmontools), which asks the disks",
     "/proc/slabinfo": "a kernel with CONFIG_SLUB_DEBUG, or CONFIG_SLAB before Linux 6.8",
+    "/dev/kmsg": "a kernel that keeps its messages (CONFIG_PRINTK)",
+    "/var/log/dpkg.log": "dpkg and its log, as Debian and Ubuntu have",
     "/proc/acpi/button": "a lid, and firmware of ACPI that tells of it",
     "/dev/input": "a keyboard, a mouse or a touchpad, and evdev",
     "/run/systemd/seats": "systemd-logind, or elogind",

@@ -15,6 +15,7 @@ from sysmond import entry
 
 PROGRAMS = {
     "sysmond": ["fsck"],
+    "sysmon": ["--plain"],
     "sysmon-extract": ["memory"],
     "sysmonctl": ["--bus=unix:path=/nowhere", "status"],
 }
