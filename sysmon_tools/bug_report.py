@@ -28,7 +28,7 @@ from sysmon_tools.redaction import Known, Redaction, of_machine
 from sysmon_tools.show import CommandOutput, table
 from sysmond import __version__
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.event_kinds import OWNERS, PEOPLE
+from sysmond.base.event_kinds import KINDS, PEOPLE
 from sysmond.base.model import Sensitivity
 from sysmond.base.terminal import put
 from sysmond.base.timespec import format_time
@@ -359,9 +359,8 @@ def _read(path: str) -> str:
         return ""
 
 
-OWN_EVENTS = frozenset(
-    kind for kind, owners in OWNERS.items() if PEOPLE not in owners and not kind.startswith("device")
-)
+# What is seen of the machine may name its users' things.
+OWN_EVENTS = frozenset(name for name, kind in KINDS.items() if not kind.seen and PEOPLE not in kind.owners)
 PARTS = (
     Part("versions.json", "versions of sysmond, Python, its packages, the system and the kernel", _versions),
     Part("units.txt", "how the units of systemd are", _units),

@@ -19,8 +19,8 @@ SUSPENDED = "suspended"
 class EventKind(NamedTuple):
     """Which parts record it, and what it means.
 
-    ``seen``: how it is noticed, and how soon; empty for what a part does itself. ``is_minor``: answers about tables
-    leave it out unless it is asked for.
+    ``seen``: how it is noticed, and how soon; empty for what a part does itself, which names nobody's things.
+    ``is_minor``: answers about tables leave it out unless it is asked for.
     """
 
     owners: tuple[str, ...]

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from sysmon_tools.bug_report import PARTS, ROOT_NAME
+from sysmon_tools.bug_report import OWN_EVENTS, PARTS, ROOT_NAME
+from sysmond.base.event_kinds import KINDS, PEOPLE
 from tests.support.onbus import Recorder, a_bus, a_recorder, busctl
 from tests.support.waiting import HANG_S, wait_until
 
@@ -155,3 +156,11 @@ def test_where_nobody_answers_the_rest_is_in_it(tmp_path: Path) -> None:
     files = unpacked(tmp_path / "report", tmp_path / "unpacked")
     assert "no sysmond there" in json.loads(files["status.json"])["missing"]
     assert json.loads(files["versions.json"])["sysmond"]
+
+
+def test_only_what_happened_to_sysmond_itself_is_in_it() -> None:
+    """Kernel messages, mounts, packages and the like name programs, people's files and networks."""
+    of_machine = {name for name, kind in KINDS.items() if kind.seen or PEOPLE in kind.owners}
+    assert {"kernel message", "crash", "mounted", "packages", "setting", "device added", "mark"} <= of_machine
+    assert KINDS.keys() - of_machine == OWN_EVENTS
+    assert {"start", "stop", "died", "quarantine"} <= OWN_EVENTS
