@@ -93,9 +93,11 @@ sysmonctl events --follow                                     # as it happens
 ```
 
 An event has a time, a kind, a subject and a line of text; some have more in `detail`. What was noticed later than it
-happened has its own time, and `known_from` says which log told of it. An event is as private as the table of its
-probe: who may not read that does not see it. Where a probe is off, or may not read its source, its kinds are not
-recorded.
+happened has its own time, and `known_from` says which log told of it.
+
+An event is as private as the table of its probe: who may not read that does not see it. An answer about a public table
+has public events only, so that you may give it to anybody; `sysmon-extract event` and `sysmon` show all that you may
+read. Where a probe is off, or may not read its source, its kinds are not recorded.
 
 **Storms.** More than eight changes of one kind in one reading are one event that names them; more than 32 events that a
 probe tells at once end with one that says how many more there were.

@@ -100,11 +100,12 @@ def answer_from(line: Timeline, place: Folders, asked: SeriesQuestion) -> Result
     inside = gaps_within(line, place, tables, when, boot, gaps_read, keys)
     line.demand(tables, inside)
     warnings = dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)])
+    may_be_read_by = sensitivity(line.restricted & tables)
     result = result._replace(
         gaps=inside,
         warnings=(*warnings, *_unknown(query), *line.redefinitions({(key.table, key.metric) for key in query.keys})),
-        events=tuple(line.events(boot, when.start_ns, when.end_ns)),
-        sensitivity=sensitivity(line.restricted & tables),
+        events=tuple(line.events(boot, when.start_ns, when.end_ns, may_be_read_by)),
+        sensitivity=may_be_read_by,
         notes=tuple(notes),
     )
     if asked.explain:

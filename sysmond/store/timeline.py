@@ -249,9 +249,17 @@ class Timeline:
             elif hole.table == ANY_TABLE:
                 yield from (hole._replace(table=table) for table in tables)
 
-    def events(self, boot: str | None, start_ns: int, end_ns: int) -> list[Event]:
-        """What happened in a range of wall-clock time; that the wall clock was set is an event too."""
-        recorded = {event for recording in self._recordings for event in recording.events}
+    def events(self, boot: str | None, start_ns: int, end_ns: int, sensitivity: Sensitivity) -> list[Event]:
+        """What happened in a range of wall-clock time; that the wall clock was set is an event too.
+
+        ``sensitivity``: that of the answer; one that is public has only what happened in public.
+        """
+        recorded = {
+            event
+            for recording in self._recordings
+            if sensitivity is Sensitivity.RESTRICTED or recording.sensitivity is Sensitivity.PUBLIC
+            for event in recording.events
+        }
         mine = [event for event in recorded if boot in {None, event.boot}]
         courses = {of_boot: course for of_boot, course in self._courses.items() if boot in {None, of_boot}}
         told = (event for _, event in events.in_order(mine, courses, self.boots()))
