@@ -7,21 +7,7 @@ read each second with the times of the CPU. Never ``cpuinfo_cur_freq``: it inter
 
 from collections.abc import Iterator
 
-from sysmond.probe import (
-    ABSENT,
-    Answers,
-    Derived,
-    Host,
-    Lane,
-    Metric,
-    Probe,
-    Row,
-    Table,
-    Tells,
-    gauge,
-    hookimpl,
-    text,
-)
+from sysmond.probe import ABSENT, Answers, Derived, Host, Lane, Metric, Probe, Row, Table, Tells, gauge, hookimpl, text
 
 FOLDER = "/sys/devices/system/cpu/cpufreq"
 CPUS_MAX = 1024

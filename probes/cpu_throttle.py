@@ -7,20 +7,7 @@ that reading them interrupts no CPU. Only Intel's CPUs tell it; times since Linu
 
 from collections.abc import Iterator
 
-from sysmond.probe import (
-    ABSENT,
-    Answers,
-    Derived,
-    Host,
-    Lane,
-    Probe,
-    Row,
-    Table,
-    Tells,
-    counter,
-    gauge,
-    hookimpl,
-)
+from sysmond.probe import ABSENT, Answers, Derived, Host, Lane, Probe, Row, Table, Tells, counter, gauge, hookimpl
 
 FOLDER = "/sys/devices/system/cpu"
 CPUS_MAX = 1024

@@ -8,20 +8,7 @@ interrupted anyway, and the kernel keeps these counts: no controller is asked.
 from collections.abc import Iterator
 from itertools import chain
 
-from sysmond.probe import (
-    ABSENT,
-    Host,
-    Lane,
-    Probe,
-    Row,
-    Table,
-    Tells,
-    counter,
-    gauge,
-    hookimpl,
-    rows_of,
-    text,
-)
+from sysmond.probe import ABSENT, Host, Lane, Probe, Row, Table, Tells, counter, gauge, hookimpl, rows_of, text
 from sysmond.sources.unread import printable
 
 FOLDER = "/sys/devices/system/edac/mc"

@@ -6,20 +6,7 @@ Source: the kernel's ``Documentation/ABI/testing/sysfs-fs-ext4``. These numbers 
 
 from collections.abc import Iterator
 
-from sysmond.probe import (
-    ABSENT,
-    Host,
-    Lane,
-    Probe,
-    Row,
-    Table,
-    Tells,
-    counter,
-    gauge,
-    hookimpl,
-    rows_of,
-    text,
-)
+from sysmond.probe import ABSENT, Host, Lane, Probe, Row, Table, Tells, counter, gauge, hookimpl, rows_of, text
 
 FOLDER = "/sys/fs/ext4"
 INTERVAL_S = 60.0

@@ -8,19 +8,7 @@ import errno
 import os
 from collections.abc import Iterator, Mapping
 
-from sysmond.probe import (
-    ABSENT,
-    Host,
-    Lane,
-    Probe,
-    Row,
-    Table,
-    Tells,
-    gauge,
-    hookimpl,
-    state,
-    text,
-)
+from sysmond.probe import ABSENT, Host, Lane, Probe, Row, Table, Tells, gauge, hookimpl, state, text
 from sysmond.sources.statvfs import MOUNTS_MAX, PATH, MountLine, Statvfs, parse
 
 INTERVAL_S = 30.0

@@ -7,18 +7,7 @@ Source: ``Documentation/filesystems/proc.rst``, ``Documentation/admin-guide/cput
 
 import os
 
-from sysmond.probe import (
-    ABSENT,
-    Host,
-    Lane,
-    Probe,
-    Row,
-    Table,
-    Tells,
-    gauge,
-    hookimpl,
-    text,
-)
+from sysmond.probe import ABSENT, Host, Lane, Probe, Row, Table, Tells, gauge, hookimpl, text
 
 CPUINFO = "/proc/cpuinfo"
 KERNEL = "/proc/sys/kernel"

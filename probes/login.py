@@ -7,16 +7,7 @@ Source: ``/run/systemd/sessions``, whose files sd-login(3) reads. utmp is no lon
 import os
 from collections.abc import Iterator
 
-from sysmond.probe import (
-    Host,
-    Lane,
-    Probe,
-    Row,
-    Table,
-    Tells,
-    gauge,
-    hookimpl,
-)
+from sysmond.probe import Host, Lane, Probe, Row, Table, Tells, gauge, hookimpl
 
 FOLDER = "/run/systemd/sessions"
 INTERVAL_S = 60.0

@@ -7,18 +7,7 @@ Source: proc(5), swapon(2) and ``swap_show`` in the kernel's ``mm/swapfile.c``.
 import re
 from collections.abc import Iterator
 
-from sysmond.probe import (
-    Host,
-    Lane,
-    Probe,
-    Row,
-    Table,
-    Tells,
-    gauge,
-    hookimpl,
-    state,
-    text,
-)
+from sysmond.probe import Host, Lane, Probe, Row, Table, Tells, gauge, hookimpl, state, text
 
 PATH = "/proc/swaps"
 INTERVAL_S = 10.0
