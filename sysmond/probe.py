@@ -105,6 +105,17 @@ _F = TypeVar("_F", bound=Callable[..., object])
 _T = TypeVar("_T")
 
 
+class HostEvent(NamedTuple):
+    """An event that a probe tells by itself: see ``Host.tell_event``."""
+
+    kind: str
+    subject: str
+    text: str
+    detail: str = ""
+    happened_ns: int = ABSENT
+    known_from: str = ""
+
+
 class Host:
     """The machine as a probe sees it: files below an injectable root, kept open between ticks.
 
@@ -121,7 +132,8 @@ class Host:
         self.folder = ""  # … and that of the lane in it.
         self.is_wanted_soon = False  # By ``read_soon``, until it is read.
         self.wakes: epoll | None = None
-        self.events: list[HostEvent] = []  # Told, and not recorded yet.
+        self._events: list[HostEvent] = []  # Told, and not recorded yet.
+        self._events_over = 0
         self.sleep_states = SleepStates(self.root)  # … and those that all hosts of a lane share.
         self._ways: dict[str, str] = {}
         self._descriptors: dict[str, int] = {}
@@ -251,7 +263,18 @@ class Host:
         In the background lane. ``happened_ns``: UTC, of what happened earlier, as ``known_from`` tells. More than
         ``EVENTS_MAX`` in one reading are one event, which says how many.
         """
-        self.events.append(HostEvent(kind, subject, text, detail, happened_ns, known_from))
+        if len(self._events) < EVENTS_MAX:
+            self._events.append(HostEvent(kind, subject, text, detail, happened_ns, known_from))
+        else:
+            self._events_over += 1
+
+    def take_events(self) -> list[HostEvent]:
+        """Give what was told since the last call, for the lane to record."""
+        if not self._events:
+            return []
+        events, self._events = self._events, []
+        over, self._events_over = self._events_over, 0
+        return [*events, HostEvent(events[-1].kind, "", f"{over} more at once")] if over else events
 
     def let_go(self) -> None:
         """End what goes on between readings; from any thread, whatever another one does."""
@@ -415,17 +438,6 @@ class Tells(NamedTuple):
 
     def _word(self, value: int | str) -> str:
         return self.words.get(value, str(value)) if isinstance(value, int) else value
-
-
-class HostEvent(NamedTuple):
-    """An event that a probe tells by itself: see ``Host.tell_event``."""
-
-    kind: str
-    subject: str
-    text: str
-    detail: str = ""
-    happened_ns: int = ABSENT
-    known_from: str = ""
 
 
 class Probe(NamedTuple):

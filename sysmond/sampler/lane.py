@@ -23,7 +23,7 @@ from sysmond.machine.notify import ALIVE, READY, STOPPING, notify, watchdog_s
 from sysmond.plan import plan as plans
 from sysmond.plan.plan import Plan, PlannedProbe
 from sysmond.plan.settings import Settings, plan_file
-from sysmond.probe import EVENTS_MAX, HostEvent
+from sysmond.probe import HostEvent
 from sysmond.ring.frame import EVENT_BYTES_MAX
 from sysmond.ring.leftovers import culprits, remove_sealed
 from sysmond.ring.progress import WRITERS
@@ -65,7 +65,7 @@ class Sampler:
         self._folder = f"{settings.folders.runtime}/{self.name}"
         self._boot = clock.boot_id()
         self._now_ns = started_ns = clock.boottime_ns()
-        self._asleep_ns = self._slept_ns = started_ns - monotonic_ns()
+        self._asleep_ns = started_ns - monotonic_ns()
         self._memory = self_cost.open_memory()
         self.own = Cost()
         self._events: list[tuple[Sensitivity, int, HostEvent]] = []
@@ -196,12 +196,16 @@ class Sampler:
 
     def _note_lateness(self, lateness_ns: int, missed: int, now_ns: int) -> None:
         self.own.lateness_ns = lateness_ns
-        if not missed:
-            return
         asleep_ns = now_ns - monotonic_ns()
-        if asleep_ns - self._asleep_ns < SECOND_NS // 2:  # What a suspended machine slept through was not missed.
+        slept_ns, self._asleep_ns = asleep_ns - self._asleep_ns, asleep_ns
+        if slept_ns < SECOND_NS // 2:
             self.own.missed += missed
-        self._asleep_ns = asleep_ns
+        elif self._lane is Lane.BACKGROUND:  # What a suspended machine slept through was not missed.
+            from sysmond.machine.asleep import woken_by  # noqa: PLC0415  the real-time lane does without
+
+            self._now_ns = now_ns
+            said = f"for {duration(slept_ns)}{woken_by(self._settings.root)}"
+            self._record(Sensitivity.PUBLIC, HostEvent(event_kinds.SUSPENDED, "", said))
 
     def tick(self, tick_ns: int) -> None:
         """Read every due source once and write its rows, or why there are none."""
@@ -236,7 +240,6 @@ class Sampler:
 
     def _prepare(self, tick_ns: int) -> None:
         self._now_ns = tick_ns
-        self._tell_of_sleep(clock.boottime_ns())
         if tick_ns >= self._roster.review_ns:
             self._review()
         if self._is_new:
@@ -298,10 +301,7 @@ class Sampler:
     def _tell_of(self, source: Source, reading: Reading | Pieces | Absence) -> None:
         """Record what a reading says that happened, and what its probe tells by itself."""
         probe, sensitivity = source.probe, source.planned.sensitivity
-        events, source.host.events = source.host.events[:EVENTS_MAX], source.host.events[EVENTS_MAX:]
-        if over := len(source.host.events):
-            source.host.events = []
-            events.append(HostEvent(events[-1].kind, "", f"{over} more at once"))
+        events = source.host.take_events()
         if probe.tells and isinstance(reading, Reading):
             from sysmond.sampler.changes import RowChanges  # noqa: PLC0415  the real-time lane does without
 
@@ -316,18 +316,6 @@ class Sampler:
                 self._record(sensitivity, event)
             except UsageError as wrong:  # The kind of another, or of nobody.
                 source.failed(wrong)
-
-    def _tell_of_sleep(self, tick_ns: int) -> None:
-        """Record that the machine slept, for how long, and what woke it."""
-        asleep_ns = tick_ns - monotonic_ns()
-        if asleep_ns - self._slept_ns > SECOND_NS // 2 and self._lane is Lane.BACKGROUND:
-            from sysmond.machine.asleep import woken_by  # noqa: PLC0415  the real-time lane does without
-
-            length = duration(asleep_ns - self._slept_ns)
-            self._record(
-                Sensitivity.PUBLIC, HostEvent(event_kinds.SUSPENDED, "", f"for {length}{woken_by(self._settings.root)}")
-            )
-        self._slept_ns = asleep_ns
 
     def _first_tick(
         self, stream: str, due: list[Source], early: dict[Source, Reading | Pieces | Absence], tick_ns: int

@@ -59,7 +59,7 @@ class PackageRuns:
 
     def __init__(self) -> None:
         """Nothing is read yet."""
-        # Which file, by its inode, and how far it is read, told and noted.
+        # Which file, by its inode, and how far: it is read; all of it is told, and noted.
         self._file: tuple[int, int] | None = None
         self._noted: tuple[int, int] | None = None
         self._since_ns = 0
@@ -118,10 +118,12 @@ class PackageRuns:
         host.tell_event("packages", "", "; ".join(said), detail=detail, happened_ns=happened_ns, known_from=known_from)
 
     def _note(self, host: Host) -> None:
-        if self._file != self._noted:
+        inode, offset = self._file or (0, 0)
+        seen = inode, offset - len(self._rest)
+        if seen != self._noted:
             with suppress(OSError), open(f"{host.folder}/{NOTE}", "w", encoding="ascii") as file:
-                file.write("{} {}\n".format(*self._file or (0, 0)))
-                self._noted = self._file
+                file.write("{} {}\n".format(*seen))
+                self._noted = seen
 
 
 def _listed(done: str, actions: Iterable[PackageAction]) -> str:

@@ -40,8 +40,7 @@ class Machine:
     def told(self, later_s: float = 0.0) -> list[HostEvent]:
         self.now_s += later_s
         [(_, self.row)] = self.packages.read(self.host)
-        events, self.host.events = self.host.events, []
-        return events
+        return self.host.take_events()
 
 
 @pytest.fixture
@@ -143,6 +142,18 @@ def test_a_run_of_this_boot_before_the_recorder_has_its_own_time(
 )
 def test_what_is_no_action_is_passed_over(line: str) -> None:
     assert dpkg_log.parse(line) is None
+
+
+def test_half_a_line_is_not_lost_when_a_reader_is_started_again(machine: Machine) -> None:
+    with machine.log.open("a") as file:
+        file.write(f"{DAY} 10:00:00 upgrade a:all 1")
+    machine.told()
+    machine.begin()
+    with machine.log.open("a") as file:
+        file.write(" 2\n")
+    machine.told()
+    [event] = machine.told(60.0)
+    assert event.text == "upgraded a:all 1 → 2"
 
 
 def test_half_a_line_waits_for_its_rest(machine: Machine) -> None:

@@ -133,7 +133,10 @@ def test_that_the_machine_slept_is_an_event_with_what_woke_it(bench: Closing, mo
     ticks(sampler, 1)
     asleep_ns = 3_600 * SECOND
     monkeypatch.setattr("sysmond.sampler.lane.monotonic_ns", lambda: time.monotonic_ns() - asleep_ns)
-    ticks(sampler, 2)
+    for _ in range(2):
+        sampler._note_lateness(0, 3600, clock.boottime_ns())
+    ticks(sampler, 1)
+    assert sampler.own.missed == 3600  # Those of the second time.
     [event] = [event for event in events(bench) if event.kind == "suspended"]
     assert event.text == "for 60 min; woken by interrupt 9: acpi"
 
