@@ -114,14 +114,16 @@ class MomentScene(NamedTuple):
 _CURVES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     ("CPU", "%", ("cpu/busy@total",), "max"),
     ("Memory", "%", ("memory/used_percent",), "max"),
-    ("Waiting CPU", "%", ("pressure/some_percent@cpu",), "max"),
-    ("… memory", "%", ("pressure/some_percent@memory",), "max"),
-    ("… disk", "%", ("pressure/some_percent@io",), "max"),
+    ("CPU wait", "%", ("pressure/some_percent@cpu",), "max"),
+    ("Memory wait", "%", ("pressure/some_percent@memory",), "max"),
+    ("Disk wait", "%", ("pressure/some_percent@io",), "max"),
     ("Disk busy", "%", ("disk/utilization",), "max"),
     ("Disk", "B/s", ("disk/read_bytes", "disk/written_bytes"), "sum"),
     ("Network", "B/s", ("network/received_bytes", "network/sent_bytes"), "sum"),
     ("Hottest", "Cel", ("temperature/value",), "max"),
 )
+# Devices whose bytes are those of other devices, or of memory.
+_COUNTED_ELSEWHERE = ("dm-", "loop", "md", "ram", "zram")
 _GROUPS = (range(5), range(5, 7), range(7, 8), range(8, 9))
 
 
@@ -142,7 +144,7 @@ def look(archive: Archive, view: View, now_ns: int) -> MomentScene:
     if not any(np.isfinite(curve.values).any() for curve in curves):
         nearest_ns = nearest(archive, view.at_ns)
         if nearest_ns is None:
-            raise Error(f"{archive.state_dir}: nothing is recorded; 'sysmond' records, 'sysmonctl status' says whether")
+            raise Error(f"{archive.state_dir}: nothing has been recorded there; 'sysmond' starts recording")
         if nearest_ns != view.at_ns:
             return look(archive, view._replace(at_ns=nearest_ns), now_ns)._replace(asked_ns=view.at_ns)
     return MomentScene(
@@ -153,7 +155,7 @@ def look(archive: Archive, view: View, now_ns: int) -> MomentScene:
         _processes(archive, view),
         sorted(_waits(archive, view), key=lambda wait: (wait.state != "D", -wait.seen)),
         events,
-        [gap for gap in gaps if gap.start_ns < end_ns and gap.end_ns > start_ns],
+        [gap for gap in gaps if gap.start_ns < min(end_ns, now_ns) and gap.end_ns > start_ns],
         list(dict.fromkeys(warnings)),
     )
 
@@ -184,7 +186,9 @@ def _curves(archive: Archive, view: View, group: range, gaps: list[Gap], warning
 
 def _is_meant(column: Column, wanted: Sequence[str]) -> bool:
     path, _, instance = column.path.partition("@")
-    return (path in wanted or column.path in wanted) and instance != "lo" and not instance.startswith(("loop", "zram"))
+    return (
+        (path in wanted or column.path in wanted) and not instance.startswith(_COUNTED_ELSEWHERE) and instance != "lo"
+    )
 
 
 def _together(columns: Sequence[Float64Array], how: str, count: int) -> Float64Array:
@@ -224,7 +228,8 @@ def _processes(archive: Archive, view: View) -> list[ProcessShare]:
             result = archive.records("process", start=start_ns, end=end_ns, columns=_COLUMNS, top=ROWS_MAX, by=by)
             shares |= {(share.pid, share.comm): share for share in _shares(result)}
     key = _KEYS[view.order]
-    return sorted(shares.values(), key=lambda share: -(key(share) or 0.0))[:ROWS_MAX]
+    used = [share for share in shares.values() if key(share)]
+    return sorted(used, key=lambda share: -(key(share) or 0.0))[:ROWS_MAX]
 
 
 def _shares(result: Result) -> Iterator[ProcessShare]:
@@ -274,7 +279,7 @@ def _within(start_ns: int, end_ns: int, at_ns: int) -> tuple[int, ...]:
 
 
 def spike(curves: Sequence[Curve], forward: Callable[[int], bool]) -> int | None:
-    """The bucket nearest to the middle, of those that ``forward`` takes, in which any curve is far above its median."""
+    """Where a curve rises far above its median: the bucket nearest to the middle, of those that ``forward`` takes."""
     far: set[int] = set()
     for curve in curves:
         known = curve.values[np.isfinite(curve.values)]
@@ -285,4 +290,5 @@ def spike(curves: Sequence[Curve], forward: Callable[[int], bool]) -> int | None
         with np.errstate(invalid="ignore"):
             far.update(np.flatnonzero(curve.values > median + SPIKE * usual).tolist())
     middle = BUCKETS // 2
-    return min((number for number in far if forward(number)), key=lambda number: abs(number - middle), default=None)
+    begins = far - {number + 1 for number in far}
+    return min((number for number in begins if forward(number)), key=lambda number: abs(number - middle), default=None)

@@ -14,20 +14,20 @@ from sysmon_tools.show import Text, cell_len, duration
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.result import Event
 
-KEYS = "→ ← later, earlier  + - closer, farther  s S next, last spike  e E event  C M D order  l live  q ends"
+KEYS = "→ ← later, earlier  + - zoom  s S next, previous spike  e E event  C M D sort  l live  ? help  q quit"
 HELP = (
-    ("t T, → ←", "later, earlier, by what is looked at"),
-    ("+ -", "look more closely, from farther away"),
-    ("s S", "go to the next spike, to the one before"),
-    ("e E", "go to the next event, to the one before"),
-    ("C M D", "processes by CPU, memory, disk; P is C"),
+    ("t T, → ←", "later, earlier, by the time that is shown"),
+    ("+ -", "show a shorter, a longer time"),
+    ("s S", "go to the next, the previous spike"),
+    ("e E", "go to the next, the previous event"),
+    ("C M D", "sort processes by CPU, memory, disk (P is C)"),
     ("n", "go to now"),
     ("l", "the live view"),
-    ("?", "this help, and away with it"),
+    ("?", "show or hide this help"),
     ("q", "end"),
 )
 _LABEL_WIDTH = 12
-_VALUE_WIDTH = 22
+_VALUE_WIDTH = 32
 _LABEL, _DIM, _CURSOR = "bold", "dim", "reverse"
 # Lines for each list at least, where there is room for anything.
 _LIST_MIN = 3
@@ -45,8 +45,8 @@ def page(moment: MomentScene, width: int, height: int, signs: Signs = SIGNS, *, 
         lines += _curve_lines(moment, width, signs)
         lists = [
             (_process_title(moment), [_process_line(share) for share in moment.processes]),
-            ("Waited", [_wait_line(share) for share in moment.waits]),
-            ("Happened", [_event_line(event, moment) for event in _by_distance(moment)]),
+            ("Threads", [_wait_line(share) for share in moment.waits]),
+            ("Events", [_event_line(event, moment) for event in _by_distance(moment)]),
         ]
         lines += _lists([(title, rows) for title, rows in lists if rows], height - len(lines))
     for line in lines:
@@ -63,14 +63,14 @@ def _head(moment: MomentScene) -> list[Text]:
     view = moment.view
     away_s = (moment.now_ns - view.at_ns) / SECOND_NS
     ago = f"{duration(away_s)} ago" if away_s >= 1 else "now" if away_s > -1 else f"in {duration(-away_s)}"
-    parts = ["REPLAY", local(view.at_ns), ago, f"{duration(view.span_ns / SECOND_NS)} of it"]
+    parts = ["REPLAY", local(view.at_ns), ago, f"showing {duration(view.span_ns / SECOND_NS)}"]
     return [Text.assemble((moment.host or "sysmon", "bold cyan"), f"  {'  ·  '.join(parts)}")]
 
 
 def _said(moment: MomentScene) -> list[Text]:
     lines = []
     if moment.asked_ns is not None:
-        lines.append(Text(f"nothing is recorded at {local(moment.asked_ns)}; this is the nearest moment", "yellow"))
+        lines.append(Text(f"nothing is recorded at {local(moment.asked_ns)}; showing the nearest moment", "yellow"))
     causes = dict.fromkeys(f"{gap.cause}{f' ({gap.detail})' if gap.detail else ''}" for gap in moment.gaps)
     lines += [Text(f"missing: {', '.join(causes)}", "yellow")] if causes else []
     return lines + [Text(f"warning: {warning}", "yellow") for warning in moment.warnings[:2]]
@@ -143,7 +143,7 @@ def _process_line(share: ProcessShare) -> Text:
 
 
 def _wait_line(share: WaitShare) -> Text:
-    state = {"D": "for a device or a lock", "R": "for a CPU, or ran"}.get(share.state, share.state)
+    state = {"D": "waiting for a device or a lock", "R": "running, or waiting for a CPU"}.get(share.state, share.state)
     return Text(f"{share.seen:>8} {_cut(share.comm, 16)} {state}{f', in {share.place}' if share.place else ''}")
 
 

@@ -32,8 +32,7 @@ class Replay:
         """Look at this moment."""
         self._archive = archive
         self._out = out
-        self._view = View(at_ns)
-        self._moment = look(archive, self._view, time.time_ns())
+        self._moment = look(archive, View(at_ns), time.time_ns())
         self._is_help = False
 
     def show(self, woken: int) -> bool:
@@ -71,8 +70,7 @@ class Replay:
     def _obey(self, key: str) -> None:
         self._is_help = key == "?" and not self._is_help
         view = turned(self._moment, key, time.time_ns())
-        if view != self._view:
-            self._view = view
+        if view != self._moment.view:
             self._moment = look(self._archive, view, time.time_ns())
 
 

@@ -31,12 +31,12 @@ EPILOG = """examples:
   sysmon replay 14:05                 the same, as below has it
   sysmon --at yesterday --plain       one page, for a pipe or a mail
 
-keys: Right Left (t T) later, earlier; + - closer, farther; s S next, last spike; e E event; C M D order; l live; q end.
+keys: Right Left (t T) later, earlier; + - zoom; s S next, previous spike; e E event; C M D sort; l live; q quit.
 
 exit status: 0; 1 failure; 2 wrong usage; 77 no permission.
 """
 REPLAY = "replay"
-PLAIN_WIDTH, PLAIN_HEIGHT = 100, 45
+PLAIN_WIDTH, PLAIN_HEIGHT = 104, 45
 FRAMES_MAX = 100_000
 
 
@@ -139,7 +139,7 @@ def _draw(archive: "Archive", place: folders.Folders, at_ns: int | None) -> None
     with live.keys_at_once(), suppress(BrokenPipeError):
         while True:
             if at_ns is None:
-                view = live.Screen(place, None, out, "T goes back in time  q ends the view; recording goes on")
+                view = live.Screen(place, None, out, "T goes back in time  q quits; recording goes on")
                 if not live.show(view, out, woken, leaves=b"Tt"):
                     return
                 at_ns = moment.of_now(time.time_ns()).at_ns

@@ -2,9 +2,11 @@
 """What ``sysmon`` shows: a page of a moment, keys that lead to another, and the program on a real terminal (tmux)."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -43,18 +45,22 @@ HOSTILE = "\x1b]0;owned\x07<script>"
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     """Half an hour of a calm machine, with a minute in which the disk is stuck."""
-    base = tmp_path_factory.mktemp("stall")
+    return stuck(tmp_path_factory.mktemp("stall"), HOSTILE)
+
+
+def stuck(base: Path, said: str) -> Folders:
+    """The same; ``said``: what stands in texts."""
     made = Folders(str(base / "state"), str(base / "run"))
     (base / "state").mkdir()
-    wide(made)
+    wide(made, said)
     readings = [(float(FIRST_S + second), True, list(processes(second))) for second in range(0, SECONDS, 2)]
     ring(made, PROCESS, readings, capacity=1 << 22)
-    waits = [(float(FIRST_S + second), True, list(waiting(second))) for second in range(SECONDS)]
+    waits = [(float(FIRST_S + second), True, list(waiting(second, said))) for second in range(SECONDS)]
     ring(made, THREAD_STATE, waits, sensitivity=Sensitivity.RESTRICTED, capacity=1 << 22)
     return made
 
 
-def wide(made: Folders) -> None:
+def wide(made: Folders, said: str) -> None:
     tables: Sequence[Table] = (CPU, MEMORY, PRESSURE, DISK, HOST)
     folder = Path(made.runtime, "sampler/public")
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +78,7 @@ def wide(made: Folders) -> None:
             (1, {"": {"total": 8 << 30, "available": 6 << 30}}),
             (2, {"io": {"some_total": stuck * 900_000}, "cpu": {"some_total": second * 1000}}),
             (3, {"sda": {"written_bytes": second * 1000 + stuck * 50_000_000, "io_time": stuck * 990}}),
-            (4, {"": {"hostname": "stuck"}}),
+            (4, {"": {"hostname": "laptop"}}),
         )
         for number, instances in rows:
             metrics = tables[number].metrics
@@ -81,7 +87,7 @@ def wide(made: Folders) -> None:
             ]
             spelled = [writer.text(value) if isinstance(value, str) else value for value in values]
             writer.rows(number, at_ns, tuple(instances), spelled)
-    writer.event((FIRST_S + STALL.start) * SECOND_NS, "disk error", "sda", f"I/O error {HOSTILE}")
+    writer.event((FIRST_S + STALL.start) * SECOND_NS, "disk error", "sda", f"I/O error, dev sda {said}".rstrip())
     writer.event((FIRST_S + 5) * SECOND_NS, "lid", "LID", "closed")
     writer.close(is_over=False)
 
@@ -95,9 +101,9 @@ def processes(second: int) -> Iterator[Mapping[str, int | str | None]]:
     }  # fmt: skip
 
 
-def waiting(second: int) -> Iterator[Mapping[str, int | str | None]]:
+def waiting(second: int, said: str) -> Iterator[Mapping[str, int | str | None]]:
     if second in STALL:
-        for pid, comm in ((77, "updatedb"), (78, HOSTILE[:15])):
+        for pid, comm in ((77, "updatedb"), (78, said[:15] or "firefox")):
             yield {
                 "pid": pid,
                 "tid": pid,
@@ -115,20 +121,20 @@ def shown(folders: Folders) -> MomentScene:
 
 
 def text(made: MomentScene, width: int = 100, height: int = 45) -> str:
-    return "\n".join(line.plain for line in moment_page.page(made, width, height))
+    return "\n".join(line.plain.rstrip() for line in moment_page.page(made, width, height))
 
 
 def test_a_page_says_who_it_was_and_what_was_waited_for(shown: MomentScene) -> None:
     page = text(shown)
-    assert page.startswith("stuck  REPLAY")
+    assert page.startswith("laptop  REPLAY")
     assert "10 min ago" in page
-    assert "I/O error \\x1b]0;owned\\x07<script>" in page
+    assert "I/O error, dev sda \\x1b]0;owned\\x07<script>" in page
     assert [share.comm for share in shown.processes] == ["calm", "updatedb"]
     assert {(wait.comm, wait.place) for wait in shown.waits} == {
         ("updatedb", "jbd2_log_wait"), (HOSTILE[:15], "jbd2_log_wait"),
     }  # fmt: skip
-    assert "for a device or a lock, in jbd2_log_wait" in page
-    [stalled] = [curve for curve in shown.curves if curve.label == "… disk"]
+    assert "waiting for a device or a lock, in jbd2_log_wait" in page
+    [stalled] = [curve for curve in shown.curves if curve.label == "Disk wait"]
     assert stalled.values[BUCKETS // 2] == pytest.approx(90.0, abs=1)
     assert "lid" not in [event.kind for event in shown.events]
 
@@ -144,11 +150,11 @@ def test_where_nothing_is_recorded_the_nearest_moment_is_shown_and_said(folders:
     made = moment.look(Archive(folders), View(STALL_NS + 86_400 * SECOND_NS), STALL_NS)
     assert made.asked_ns == STALL_NS + 86_400 * SECOND_NS
     assert abs(made.view.at_ns - (BOOTED_NS + (FIRST_S + SECONDS) * SECOND_NS)) < 60 * SECOND_NS
-    assert "this is the nearest moment" in text(made)
+    assert "showing the nearest moment" in text(made)
 
 
 def test_an_empty_archive_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(Error, match="nothing is recorded"):
+    with pytest.raises(Error, match="nothing has been recorded"):
         moment.look(Archive(Folders(str(tmp_path), str(tmp_path))), View(STALL_NS), STALL_NS)
 
 
@@ -206,7 +212,7 @@ def test_keys_lead_to_other_moments_and_never_beyond_now(shown: MomentScene) -> 
 
 def test_the_next_spike_is_where_a_curve_leaves_what_is_usual() -> None:
     values = np.full(BUCKETS, 5.0)
-    values[[10, 40, 50]] = 80.0
+    values[[10, 11, 40, 41, 50]] = 80.0
     curves = [Curve("CPU", "%", values), Curve("none", "%", np.full(BUCKETS, np.nan))]
     middle = BUCKETS // 2
     assert moment.spike(curves, lambda number: number > middle) == 40
@@ -214,16 +220,25 @@ def test_the_next_spike_is_where_a_curve_leaves_what_is_usual() -> None:
     assert moment.spike([Curve("flat", "%", np.full(BUCKETS, 5.0))], lambda _: True) is None
 
 
-def test_from_elsewhere_the_stall_is_found_by_its_spike(folders: Folders) -> None:
-    """Someone who knows only that it was about a quarter of an hour later presses ``s``."""
-    archive, now_ns = Archive(folders), STALL_NS + 3600 * SECOND_NS
-    view = View(BOOTED_NS + (FIRST_S + 200) * SECOND_NS)
-    for _ in range(10):
-        view = replay.turned(moment.look(archive, view, now_ns), "s", now_ns)
-        if abs(view.at_ns - STALL_NS) <= 60 * SECOND_NS:
-            break
-    made = moment.look(archive, view._replace(order="disk"), now_ns)
-    assert made.processes[0].comm == "updatedb"
+def test_the_guide_finds_the_stall_with_the_keys_that_it_names(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Someone who knows only that it was about eleven; what the guide shows is what is shown."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    try:
+        guide = (repository / "docs/sysmon.md").read_text(encoding="utf-8")
+        archive, now_ns = Archive(stuck(tmp_path, "")), STALL_NS + 600 * SECOND_NS
+        scene = moment.look(archive, View(BOOTED_NS + 300 * SECOND_NS), now_ns)
+        for key in re.findall(r"^\| `(\S)`", guide.partition("| keys |")[0], re.MULTILINE):
+            scene = moment.look(archive, replay.turned(scene, key, now_ns), now_ns)
+        assert (scene.view.order, scene.view.zoom) == ("disk", 0)
+        assert scene.processes[0].comm == "updatedb"
+        page = text(moment.look(archive, View(STALL_NS, order="disk"), now_ns), 90)
+        assert guide.split("```\n")[3] == f"{page}\n"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 # --- the program -----------------------------------------------------------------------------------
@@ -288,7 +303,7 @@ def test_keys_change_what_is_shown_and_q_ends_it(terminal: Terminal) -> None:
     terminal.keys("D")
     terminal.until(lambda screen: "Processes by disk" in screen)
     terminal.keys("?")
-    terminal.until(lambda screen: "this help, and away with it" in screen)
+    terminal.until(lambda screen: "show or hide this help" in screen)
     terminal.resize(50, 12)
     terminal.until(lambda screen: "REPLAY" in screen and max(map(len, screen.splitlines())) <= 50)
     terminal.keys("Left")
@@ -343,6 +358,6 @@ def test_live_and_replay_by_turns_also_when_the_recorder_has_gone(runtime: Path,
 
 
 def test_an_event_far_away_is_told_after_one_that_is_near() -> None:
-    events = (Event(0, "far", "", ""), Event(100 * SECOND_NS, "near", "", ""))
+    events = (Event(0, "distant", "", ""), Event(100 * SECOND_NS, "near", "", ""))
     page = text(MomentScene(View(100 * SECOND_NS), 0, events=events))
-    assert page.index("near") < page.index("far ")
+    assert page.index("near") < page.index("distant")
