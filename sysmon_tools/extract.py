@@ -20,6 +20,7 @@ from sysmond.base import statistic
 from sysmond.base.model import EVENTS
 from sysmond.base.terminal import say
 from sysmond.errors import EXIT_PARTIAL, Error, NotPermittedError, UsageError, nearest
+from sysmond.machine import recorders
 from sysmond.machine.commandline import Parser
 
 if TYPE_CHECKING:
@@ -150,7 +151,10 @@ def parser() -> Parser:
     add("--utc", action="store_true", help="write times in UTC")
     add("--local", action="store_true", help="write times in local time with its offset (default)")
     add("--epoch", action="store_true", help="write times as seconds since the epoch")
-    add("--user", action="store_true", help="the archive of this user, not of the system")
+    add("--user", action="store_true", help="your own archive (default: while your own recorder runs, or where the"
+        " machine's cannot be read)")  # fmt: skip
+    add("--system", action="store_true", help="the machine's archive (default for root, and else as far as you may read"
+        " it)")  # fmt: skip
     add("--state-dir", metavar="D", help="where the archive is: a folder, one segment, or an answer saved as HDF5"
         " (default: /var/lib/sysmond)")  # fmt: skip
     add("--runtime-dir", metavar="D", help="where the daemon keeps what is in RAM (default: /run/sysmond;"
@@ -260,7 +264,12 @@ def _run(options: argparse.Namespace) -> int:
     gc.freeze()
     gc.set_threshold(GARBAGE_MIN)
     gc.enable()
-    archive = history.open(state_dir=options.state_dir, runtime_dir=options.runtime_dir, user=options.user)
+    archive = history.open(
+        state_dir=options.state_dir, runtime_dir=options.runtime_dir, user=options.user, system=options.system
+    )
+    is_for_people = sys.stdout is not None and sys.stdout.isatty()
+    if is_for_people and (introduction := recorders.introduction(archive.place, system=options.system)):
+        _say(introduction)
     notes: Sequence[str] = ()
     if options.is_long:
         warnings, notes = tasks.run(archive, options, chosen, _style(options))

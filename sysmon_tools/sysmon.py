@@ -15,11 +15,12 @@ from sysmond import __version__
 from sysmond.base import clock, timespec
 from sysmond.base.terminal import put, say
 from sysmond.errors import Error, UsageError
-from sysmond.machine import folders
+from sysmond.machine import recorders
 from sysmond.machine.commandline import Parser
 
 if TYPE_CHECKING:
     from sysmond.history import Archive
+    from sysmond.machine.folders import Folders
 
 PROGRAM = "sysmon"
 DESCRIPTION = """Show what this machine is doing, and what it did at any moment that is recorded.
@@ -55,7 +56,8 @@ def parser() -> Parser:
     add("--at", "-r", metavar="T", help="look at that moment: '10 minutes ago', yesterday, 14:05, 2025-01-31 14:05")
     add("--plain", action="store_true", help="print a page instead of drawing on the terminal")
     add("--frames", type=int, metavar="N", help="so many pages, one a second (with --plain; default: 1)")
-    add("--user", action="store_true", help="the recorder of this user, not of the system")
+    add("--user", action="store_true", help="your own recorder (default: while it runs)")
+    add("--system", action="store_true", help="the machine's recorder (default where you may read it)")
     add("--state-dir", metavar="D", help="where the archive is (default: /var/lib/sysmond)")
     add("--runtime-dir", metavar="D", help="where the daemon keeps what is in RAM (default: /run/sysmond)")
     add("--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version and end")
@@ -100,13 +102,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     from sysmond import history  # noqa: PLC0415  numpy and h5py: not before the command line is right
 
-    archive = history.open(state_dir=options.state_dir, runtime_dir=options.runtime_dir, user=options.user)
+    archive = history.open(
+        state_dir=options.state_dir, runtime_dir=options.runtime_dir, user=options.user, system=options.system
+    )
     is_drawn = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     if options.plain or options.frames is not None or not is_drawn:
+        if introduction := recorders.introduction(archive.place, system=options.system):
+            say(introduction, PROGRAM)
         _print(archive, options)
         return 0
-    place = folders.asked(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir)
-    _draw(archive, place, options.at_ns)
+    _draw(archive, archive.place, options.at_ns)
     return 0
 
 
@@ -128,7 +133,7 @@ def _print(archive: "Archive", options: argparse.Namespace) -> None:
         sys.stdout.flush()
 
 
-def _draw(archive: "Archive", place: folders.Folders, at_ns: int | None) -> None:
+def _draw(archive: "Archive", place: "Folders", at_ns: int | None) -> None:
     """Live view and replay by turns, until somebody has enough."""
     from sysmon_tools import live, moment, replay, show  # noqa: PLC0415  as above
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from sysmon_tools.output import FILE_FORMATS, ROW_FORMATS, put_file, send
 from sysmond.base.model import EVENTS, Cause, Sensitivity, Table
 from sysmond.errors import Error, UsageError
-from sysmond.machine import folders
+from sysmond.machine import recorders
+from sysmond.machine.folders import Folders
 from sysmond.store import archive as archives
 from sysmond.tasks import tables
 
@@ -135,7 +136,7 @@ def _tables(options: argparse.Namespace) -> list[str]:
     """The paths that are long tables: of those that come with sysmond, and of others that are recorded."""
     known = {*TABLES, EVENTS}
     if any(_TABLE.fullmatch(path) for path in {*options.paths} - known):
-        place = _folders(options)
+        place = place_of(options)
         if os.path.isfile(place.state):
             from sysmond.store.alone import look  # noqa: PLC0415  numpy and h5py
 
@@ -145,8 +146,15 @@ def _tables(options: argparse.Namespace) -> list[str]:
     return [path for path in options.paths if path in known]
 
 
-def _folders(options: argparse.Namespace) -> folders.Folders:
-    return folders.asked(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir, or_file=True)
+def place_of(options: argparse.Namespace) -> Folders:
+    """Where that lies which is asked about."""
+    return recorders.asked(
+        user=options.user,
+        system=options.system,
+        state_dir=options.state_dir,
+        runtime_dir=options.runtime_dir,
+        or_file=True,
+    )
 
 
 def _check_together(options: argparse.Namespace) -> None:

@@ -20,7 +20,7 @@ from sysmond.base.model import EVENTS, Metric, Sensitivity, series_path
 from sysmond.base.result import Boot, Entry, Event, LongEntry, Result
 from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import Error, UsageError
-from sysmond.machine import folders
+from sysmond.machine import recorders
 from sysmond.machine.folders import Folders
 from sysmond.store import archive
 from sysmond.store.holdings import Holdings
@@ -35,16 +35,19 @@ if TYPE_CHECKING:
 
 
 def open(  # noqa: A001  the name that readers expect: history.open()
-    *, state_dir: str | None = None, runtime_dir: str | None = None, user: bool = False
+    *, state_dir: str | None = None, runtime_dir: str | None = None, user: bool = False, system: bool = False
 ) -> "Archive":
     """Open the archive of this machine, or with ``user`` that of this user.
+
+    Without either an ordinary user's own recorder is meant while it runs, else the machine's as far as they may read
+    it, else what they recorded themselves.
 
     A ``state_dir`` that is named alone is read alone, unless it is the one that a recorder of this machine writes to.
     It may be one segment, or an answer that ``sysmon-extract`` saved as HDF5: that file answers alone.
 
     :raises Error: where there is none. :raises NotPermittedError: where we may not look.
     """
-    chosen = folders.asked(user=user, state_dir=state_dir, runtime_dir=runtime_dir, or_file=True)
+    chosen = recorders.asked(user=user, system=system, state_dir=state_dir, runtime_dir=runtime_dir, or_file=True)
     if not any(map(os.path.exists, chosen)):
         raise Error(
             f"{chosen.state}: nothing was ever recorded there; 'sysmond' records, --state-dir names another place"
@@ -78,7 +81,8 @@ class Archive:
     def __init__(self, place: Folders, *, classes: Collection[Sensitivity] = tuple(Sensitivity)) -> None:
         """Look at these folders, and in them at what is of these classes: of others nothing is told."""
         self._classes = tuple(classes)
-        self._folders = place
+        self.place = place
+        """Where it lies."""
         self.state_dir = place.state
         self.warnings: list[str] = []
 
@@ -94,15 +98,15 @@ class Archive:
         from sysmond.answers import wide  # noqa: PLC0415  who asks for long tables needs none of it
         from sysmond.store.timeline import Timeline  # noqa: PLC0415  as above
 
-        with closing(Timeline(self._folders, self._classes)) as line:
+        with closing(Timeline(self.place, self._classes)) as line:
             wanted_boot = wide.find_boot(line, boot)
             ranges: dict[SeriesKey, tuple[int, int, int]] = {}
             for track in line.tracks:
                 if wanted_boot in {None, track.lineage.boot}:
                     _extend(ranges, track, line)
-            parsed = [paths.parse(pattern, self._folders.state) for pattern in patterns]
+            parsed = [paths.parse(pattern, self.place.state) for pattern in patterns]
             keys = [*ranges, *(_derived_keys(line, ranges) if derived else ())]
-            chosen, empty = wide.match(parsed, keys, line, self._folders) if patterns else (keys, {})
+            chosen, empty = wide.match(parsed, keys, line, self.place) if patterns else (keys, {})
             derived_of = _derived(line, ranges, [key for key in chosen if key not in ranges])
             self.warnings = list(dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)]))
             return [
@@ -125,17 +129,17 @@ class Archive:
         from sysmond.store import events  # noqa: PLC0415  as above
         from sysmond.store.census import Census  # noqa: PLC0415  as above
 
-        census = Census(self._folders, self._classes)
+        census = Census(self.place, self._classes)
         if boot is None:
             extents = census.extents()
         else:
             from sysmond.answers import wide  # noqa: PLC0415  as above
             from sysmond.store.timeline import Timeline  # noqa: PLC0415  as above
 
-            with closing(Timeline(self._folders, self._classes)) as line:
+            with closing(Timeline(self.place, self._classes)) as line:
                 extents = census.extents(wide.find_boot(line, boot))
         with suppress(UsageError):  # Of a boot of which there are only rows of long tables.
-            where = self._folders, self._classes
+            where = self.place, self._classes
             happened = events.outermost(*where) if boot is None else events.read(*where, boot=boot)
             extents += event_rows.entries(happened)
         self.warnings = census.warnings
@@ -146,7 +150,7 @@ class Archive:
 
         :raises Error: where nothing of it is recorded. :raises NotPermittedError: where it may not be read.
         """
-        where = self._folders, self._classes
+        where = self.place, self._classes
         if table == EVENTS:
             from sysmond.answers import event_rows  # noqa: PLC0415  most ask for values
 
@@ -165,7 +169,7 @@ class Archive:
         """Every boot with anything recorded, oldest first."""
         from sysmond.store.timeline import Timeline  # noqa: PLC0415  as above
 
-        with closing(Timeline(self._folders, self._classes)) as line:
+        with closing(Timeline(self.place, self._classes)) as line:
             ranges: dict[str, tuple[int, int]] = {}
             for track in line.tracks:
                 boot = track.lineage.boot
@@ -196,7 +200,7 @@ class Archive:
     def _events(self, start_ns: int, end_ns: int, boot: str | int | None) -> Sequence[Event]:
         from sysmond.store import events  # noqa: PLC0415  as above
 
-        happened = events.read(self._folders, self._classes, start_ns, end_ns, boot)
+        happened = events.read(self.place, self._classes, start_ns, end_ns, boot)
         self.warnings = happened.warnings
         return happened.events
 
@@ -252,9 +256,9 @@ class Archive:
             request.raw,
             request.explain,
             is_whole=request.summary,
-            drop=dropping.parse(request.drop, self._folders.state),
+            drop=dropping.parse(request.drop, self.place.state),
         )
-        where = self._folders, self._classes
+        where = self.place, self._classes
         result = wide.answer(*where, asked) if of_wide else None
         if of_long:
             from sysmond.answers import long_series  # noqa: PLC0415  as above
@@ -267,7 +271,7 @@ class Archive:
 
     def _by_kind(self, patterns: Sequence[str]) -> tuple[list[str], list[paths.Pattern]]:
         """Patterns that mean wide tables, and those that name a long one."""
-        parsed = [paths.parse(text, self._folders.state) for text in patterns]
+        parsed = [paths.parse(text, self.place.state) for text in patterns]
         for pattern in parsed:
             if pattern.table == EVENTS:
                 expected = f"expected rows: table {EVENTS!r}" + f", column {pattern.metric!r}" * (pattern.metric != "*")
@@ -275,7 +279,7 @@ class Archive:
         named = {pattern.table for pattern in parsed if not paths.is_wild(pattern.table)}
         known = BUILT_IN.keys() & named
         if named - known:
-            known |= named.intersection(archive.long_tables(self._folders))
+            known |= named.intersection(archive.long_tables(self.place))
         of_wide = [pattern.text for pattern in parsed if pattern.table not in known]
         return of_wide, [pattern for pattern in parsed if pattern.table in known]
 
@@ -341,18 +345,18 @@ class Archive:
         if request.table == EVENTS:
             from sysmond.answers import event_rows  # noqa: PLC0415  as above
 
-            return event_rows.answer(self._folders, self._classes, request)
+            return event_rows.answer(self.place, self._classes, request)
         if not self._is_long(request.table):
             from sysmond.answers import wide_rows  # noqa: PLC0415  as above
 
-            return wide_rows.answer(self._folders, self._classes, request)
+            return wide_rows.answer(self.place, self._classes, request)
         from sysmond.answers.records import answer  # noqa: PLC0415  as above
 
-        return answer(self._folders, self._classes, request)
+        return answer(self.place, self._classes, request)
 
     def _is_long(self, table: str) -> bool:
         """Whether a table is a long one: one of sysmond's, or another that is recorded."""
-        return table in BUILT_IN or table in Holdings(self._folders, self._classes).tables()
+        return table in BUILT_IN or table in Holdings(self.place, self._classes).tables()
 
     def follow(self, *patterns: str) -> Iterator[Result]:
         """What is recorded from now on, for ever: a result a tick and table, as soon as it is there.
@@ -366,7 +370,7 @@ class Archive:
         """
         from sysmond.answers.following import Following  # noqa: PLC0415  as above
 
-        return Following(self._folders, self._classes, patterns).results()
+        return Following(self.place, self._classes, patterns).results()
 
     def sql(
         self, query: str, *, start: Moment | None = None, end: Moment | None = None, boot: str | int | None = None
@@ -379,7 +383,7 @@ class Archive:
         from sysmond.answers.rows.question import Request  # noqa: PLC0415  as above
         from sysmond.answers.sql import run  # noqa: PLC0415  as above
 
-        return run.ask(self._folders, self._classes, query, Request("", start, end, boot=boot))
+        return run.ask(self.place, self._classes, query, Request("", start, end, boot=boot))
 
 
 class SavedAnswer(Archive):

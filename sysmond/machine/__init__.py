@@ -6,8 +6,8 @@ files that are ours, whole or an error; locks that are waited for within a bound
 answers. Nothing here knows what is recorded. Called by every package that touches the system.
 
 One place for each kind: ``folders`` says where we may write, ``note`` reads and writes small JSON files, ``listing``
-says what files there are, ``lock`` who may go on, ``control`` carries orders, ``notify`` tells the service manager how
-a part fares, ``lacking`` whoever else asks; ``commandline`` reads arguments. ``mounts`` knows disks, ``supplies``
-batteries, ``asleep`` devices that sleep; ``realtime``, ``memory`` and ``descriptors`` say how much a process may have
-of the machine.
+says what files there are, ``lock`` who may go on, ``recorders`` whose archive is meant, ``control`` carries orders,
+``notify`` tells the service manager how a part fares, ``lacking`` whoever else asks; ``commandline`` reads arguments.
+``mounts`` knows disks, ``supplies`` batteries, ``asleep`` devices that sleep; ``realtime``, ``memory`` and
+``descriptors`` say how much a process may have of the machine.
 """

@@ -66,7 +66,7 @@ def elsewhere(place: Folders) -> str:
 
     Empty where none writes to the state folder now, as far as the kernel shows it.
     """
-    process = _recorder(f"{place.state}/{LOCK_FILE}")
+    process = recorder(f"{place.state}/{LOCK_FILE}")
     if not process:
         return ""
     runtime = _runtime_of(process, place.state)
@@ -76,7 +76,7 @@ def elsewhere(place: Folders) -> str:
     return f"; process {process} records there and holds the rest in RAM: expected {option}, too"
 
 
-def _recorder(path: str) -> str:
+def recorder(path: str) -> str:
     """The process that holds a lock now; empty where none is shown."""
     try:
         if process := _locker(os.stat(path)):
