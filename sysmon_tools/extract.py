@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Protocol
 
-from sysmon_tools import tasks
+from sysmon_tools import presets, tasks
 from sysmon_tools.output import FILE_FORMATS, ROW_FORMATS, STANDARD_OUTPUT, abandon_standard_output, put_file, send
 from sysmond import __version__
 from sysmond.base import statistic
 from sysmond.base.model import EVENTS
-from sysmond.base.terminal import say
+from sysmond.base.terminal import put, say
 from sysmond.errors import EXIT_PARTIAL, Error, NotPermittedError, UsageError, nearest
 from sysmond.machine import recorders
 from sysmond.machine.commandline import Parser
@@ -122,6 +122,8 @@ def parser() -> Parser:
     )
     add = made.add_argument
     add("paths", nargs="*", metavar="PATH", help="series to give back")
+    add("--preset", metavar="NAME,...", action="append", default=[], help="the paths that people ask for daily: cpu,"
+        " memory, disk, network ...; 'list' lists them")  # fmt: skip
     add("--from", "--since", dest="start", metavar="T", help="first point in time (default: the first sample)")
     add("--to", "--until", dest="end", metavar="T", help="up to this point in time, which is excluded (default: now)")
     add("--boot", metavar="-1|ID", help="only that boot: 0 is this one, -1 the one before, or its id")
@@ -172,6 +174,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     made = parser()
     options, rest = made.parse_known_intermixed_args(argv)
     made.refuse_unknown(rest)
+    if options.preset and options.preset != [presets.LIST]:
+        options.paths += presets.paths(options.preset)
     if options.events and options.paths:
         raise UsageError(f"--events and {options.paths[0]}: events are the table {EVENTS!r}; expected no PATH")
     options.paths = [EVENTS] if options.events else options.paths or [tasks.EVERYTHING]
@@ -251,6 +255,9 @@ def _described(problem: OSError) -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.preset == [presets.LIST]:
+        put(*presets.lines())
+        return 0
     import platform  # noqa: PLC0415  numpy has it, and --help needs none of it
 
     chosen = choose_format(options)
@@ -276,12 +283,31 @@ def _run(options: argparse.Namespace) -> int:
     elif options.list:
         warnings = _list(archive, options, chosen)
     else:
-        warnings, notes = _extract(archive, options, chosen)
+        warnings, notes = (
+            _of_presets(archive, options, chosen) if options.preset else _extract(archive, options, chosen)
+        )
     for note in notes:
         _say(note)
     for warning in warnings:
         _say(f"warning: {warning}")
     return EXIT_PARTIAL if warnings else 0
+
+
+def _of_presets(archive: Queryable, options: argparse.Namespace, chosen: str) -> tuple[list[str], list[str]]:
+    """Answer, without those tables of presets that this machine does not record: that is no mistake of who asks."""
+    try:
+        return _extract(archive, options, chosen)
+    except UsageError:
+        recorded = {entry.path.partition("/")[0] for entry in archive.catalogue()}
+        of_presets = presets.paths(options.preset)
+        missing = [path for path in of_presets if path.partition("/")[0] not in recorded]
+        if not missing:
+            raise
+    options.paths = [path for path in options.paths if path not in missing]
+    if not options.paths:
+        raise Error(f"preset {','.join(options.preset)}: nothing of it is recorded here; --list shows what is")
+    warnings, notes = _extract(archive, options, chosen)
+    return warnings, [f"not recorded: {', '.join(missing)}", *notes]
 
 
 def choose_format(options: argparse.Namespace) -> str:

@@ -108,7 +108,36 @@ def test_options_and_paths_mix_and_all_reach_history(archive: FakeArchive, tmp_p
         "drop": (),
         "summary": False,
     }
-    assert archive.opened == {"state_dir": str(tmp_path), "runtime_dir": "/r", "user": True}
+    assert archive.opened == {"state_dir": str(tmp_path), "runtime_dir": "/r", "user": True, "system": False}
+
+
+class FakeDesktop(FakeArchive):
+    """Records memory and disks, and refuses what it does not know."""
+
+    def select(self, *patterns: str, stat: Sequence[str] | None = None, **asked: Any) -> Result:
+        for pattern in patterns:
+            if pattern.partition("/")[0] not in {"memory", "disk"}:
+                raise UsageError(f"path {pattern!r}: no such table")
+        return super().select(*patterns, stat=stat, **asked)
+
+
+def test_a_preset_is_answered_as_far_as_it_is_recorded(
+    archive: FakeArchive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desktop = FakeDesktop()
+    monkeypatch.setattr(sys.modules["sysmond.history"], "open", lambda **_: desktop)
+    assert extract.main(["--preset=swap", "disk", "--utc"]) == 0
+    assert desktop.asked["patterns"] == ("disk", "memory/swap_used", "memory/swap_used_percent")
+    written = capsys.readouterr()
+    assert written.out == CSV
+    assert written.err == "sysmon-extract: not recorded: vm/pswpin, vm/pswpout\n"
+    assert extract.main(["--preset=wifi"]) == Error.exit_code
+    assert capsys.readouterr() == (
+        "",
+        "sysmon-extract: preset wifi: nothing of it is recorded here; --list shows what is\n",
+    )
+    assert extract.main(["--preset=memory", "wifi"]) == UsageError.exit_code
+    assert capsys.readouterr() == ("", "sysmon-extract: path 'wifi': no such table\n")
 
 
 def test_without_a_path_everything_is_meant(archive: FakeArchive) -> None:
