@@ -259,12 +259,13 @@ async def reload(client: Client, _: argparse.Namespace) -> CommandOutput:
     return CommandOutput({"reloaded": True, "behind": behind}, show)
 
 
-async def config(client: Client, _: argparse.Namespace) -> CommandOutput:
+async def config(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Every setting, and where it is said."""
     rows = await client.call("GetConfig", "a{sv}", NO_OPTIONS)
     settings = [
         {"key": key, "value": value, "origin": f"{file}:{line}" if file else "default"}
         for key, value, file, line in rows
+        if file or not options.changed
     ]
     return CommandOutput(settings, lambda: _table_of(settings))
 

@@ -134,6 +134,8 @@ def test_every_setting_tells_where_it_is_said(recorder: Recorder) -> None:
     assert settings["archive.seal_interval"]["value"] == "300s"
     assert settings["archive.seal_interval"]["origin"] == f"{recorder.configuration}:2"
     assert settings["archive.ram_size"]["origin"] == "default"
+    changed = {setting["key"]: setting for setting in answer(recorder, "config", "--changed")}
+    assert changed == {key: setting for key, setting in settings.items() if setting["origin"] != "default"}
 
 
 def test_a_wrong_configuration_is_refused_with_its_line(recorder: Recorder) -> None:
