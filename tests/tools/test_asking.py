@@ -33,6 +33,8 @@ LIVED = {"--start=09:15:02", "--from=09:00", "--to=10:00"}
 @pytest.fixture(scope="module")
 def recorder() -> Iterator[Recorder]:
     with a_recorder() as made:
+        # Also where no BPF programs can run: the guide asks for waits.
+        made.config.write_text("probes:\n  thread_state:\n    options:\n      by_proc: true\n")
         made.start()
         for table in ("process", "thread_state", "cpu", "filesystem"):
             made.wait_for(table, "count > 0", "count", step="1s")
