@@ -7,14 +7,23 @@ Imports are late on purpose: a cold start should cost little more than numpy and
 import argparse
 import gc
 import os
+import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from sysmon_tools import presets, tasks
-from sysmon_tools.output import FILE_FORMATS, ROW_FORMATS, STANDARD_OUTPUT, abandon_standard_output, put_file, send
+from sysmon_tools.output import (
+    FILE_FORMATS,
+    ROW_FORMATS,
+    STANDARD_OUTPUT,
+    abandon_standard_output,
+    put_file,
+    send,
+    show,
+)
 from sysmond import __version__
 from sysmond.base import statistic
 from sysmond.base.model import EVENTS
@@ -24,6 +33,7 @@ from sysmond.machine import recorders
 from sysmond.machine.commandline import Parser
 
 if TYPE_CHECKING:
+    from sysmon_tools.grid import Display
     from sysmon_tools.style import Style
     from sysmond.base.result import Entry, LongEntry, Result
 
@@ -141,6 +151,9 @@ def parser() -> Parser:
     add("--no-comments", action="store_true", help="no lines with # about gaps and events, in csv, tsv and table")
     add("--spreadsheet", action="store_true", help="csv or tsv for a spreadsheet: --units, --no-comments, and no text"
         " that it would compute")  # fmt: skip
+    add("--exact", action="store_true", help="on a terminal: numbers with all their digits")
+    add("--all-columns", action="store_true", help="on a terminal: also those for which there is no room")
+    add("--no-pager", action="store_true", help="on a terminal: what is longer than that is not shown by PAGER (less)")
     add("--output-file", "-o", metavar="F", help="write there, whole or not at all (default: standard output)")
     add("--events", action="store_true", help="what happened: rows of the table event")
     add("--all-events", action="store_true", help="beside an answer all that happened in its range, not only what may"
@@ -274,12 +287,11 @@ def _run(options: argparse.Namespace) -> int:
     archive = history.open(
         state_dir=options.state_dir, runtime_dir=options.runtime_dir, user=options.user, system=options.system
     )
-    is_for_people = sys.stdout is not None and sys.stdout.isatty()
-    if is_for_people and (introduction := recorders.introduction(archive.place, system=options.system)):
+    if _is_for_people() and (introduction := recorders.introduction(archive.place, system=options.system)):
         _say(introduction)
     notes: Sequence[str] = ()
     if options.is_long:
-        warnings, notes = tasks.run(archive, options, chosen, _style(options))
+        warnings, notes = tasks.run(archive, options, chosen, _style(options, chosen))
     elif options.list:
         warnings = _list(archive, options, chosen)
     else:
@@ -327,7 +339,7 @@ def choose_format(options: argparse.Namespace) -> str:
     elif options.explain:
         chosen = "table"
     else:
-        chosen = "table" if sys.stdout is not None and sys.stdout.isatty() else "csv"
+        chosen = "table" if _is_for_people() else "csv"
     for option, known in (("list", ROW_FORMATS), ("explain", EXPLAIN_FORMATS)):
         if getattr(options, option) and chosen not in known:
             raise UsageError(f"--{option} has no format {chosen!r}; there are {', '.join(known)}")
@@ -343,7 +355,7 @@ def choose_format(options: argparse.Namespace) -> str:
     return chosen
 
 
-def _style(options: argparse.Namespace, docs: dict[str, str] | None = None) -> "Style":
+def _style(options: argparse.Namespace, chosen: str, docs: dict[str, str] | None = None) -> "Style":
     from sysmon_tools.style import Style  # noqa: PLC0415  as above
     from sysmond.base.timespec import Notation  # noqa: PLC0415  as above
 
@@ -357,7 +369,23 @@ def _style(options: argparse.Namespace, docs: dict[str, str] | None = None) -> "
         has_units=options.units or is_spreadsheet,
         has_comments=not (options.no_comments or is_spreadsheet),
         is_spreadsheet=is_spreadsheet,
+        screen=_screen(options, chosen),
     )
+
+
+def _screen(options: argparse.Namespace, chosen: str) -> "Display | None":
+    """The terminal for which an answer is laid out; None where it goes elsewhere, or is for programs."""
+    if chosen != "table" or options.output_file not in {None, STANDARD_OUTPUT} or not _is_for_people():
+        return None
+    from sysmon_tools.grid import Display  # noqa: PLC0415  as above
+
+    columns = None if options.all_columns else shutil.get_terminal_size().columns
+    is_ascii = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    return Display(columns, is_exact=options.exact or options.raw, is_ascii=is_ascii)
+
+
+def _is_for_people() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def _range_ns(options: argparse.Namespace) -> tuple[int | None, int | None]:
@@ -370,6 +398,15 @@ def _range_ns(options: argparse.Namespace) -> tuple[int | None, int | None]:
         None if start is None else timespec.parse_moment(start, now),
         None if end is None else timespec.parse_moment(end, now),
     )
+
+
+def _are_chosen(options: argparse.Namespace) -> bool:
+    """Whether each column was named, and none comes from a table or a wildcard."""
+    return all("/" in path and "*" not in path and "?" not in path for path in options.paths)
+
+
+def _show(pieces: Iterable[bytes], options: argparse.Namespace, style: "Style", *, is_restricted: bool = False) -> None:
+    show(pieces, options.output_file, style, is_restricted=is_restricted, has_pager=not options.no_pager)
 
 
 def _is_restricted(answer: "Entry | LongEntry | Result") -> bool:
@@ -398,9 +435,10 @@ def _list(archive: Queryable, options: argparse.Namespace, chosen: str) -> list[
         if (start_ns is None or entry.end_ns > start_ns) and (end_ns is None or entry.start_ns < end_ns)
     ]
     is_restricted = any(map(_is_restricted, listed))
+    style = _style(options, chosen)
     is_short = chosen == "table" and options.paths == [tasks.EVERYTHING]
-    pieces = listing.tables(listed) if is_short else listing.write(chosen, listed, _style(options))
-    send(pieces, options.output_file, is_restricted=is_restricted)
+    pieces = listing.tables(listed, style) if is_short else listing.write(chosen, listed, style)
+    _show(pieces, options, style, is_restricted=is_restricted)
     return list(dict.fromkeys(warnings))
 
 
@@ -430,19 +468,17 @@ def _extract(archive: Queryable, options: argparse.Namespace, chosen: str) -> tu
         summary=options.summary,
     )
     _write(archive, result, options, chosen)
-    notes = [*_style(options).beginning(result.gaps), *result.notes]
+    notes = [*_style(options, chosen).beginning(result.gaps), *result.notes]
     return list(dict.fromkeys((*archive.warnings, *result.warnings))), notes
 
 
 def _write(archive: Queryable, result: "Result", options: argparse.Namespace, chosen: str) -> None:
+    style = _style(options, chosen)
     if options.explain:
         from sysmon_tools import explaining  # noqa: PLC0415  as above
 
-        send(
-            explaining.WRITERS[chosen](result.explanations, _style(options)),
-            options.output_file,
-            is_restricted=_is_restricted(result),
-        )
+        told = explaining.WRITERS[chosen](result.explanations, style)
+        _show(told, options, style, is_restricted=_is_restricted(result))
         return
     if chosen in FILE_FORMATS:
         put_file(result, options.output_file, chosen, is_restricted=_is_restricted(result))
@@ -452,15 +488,20 @@ def _write(archive: Queryable, result: "Result", options: argparse.Namespace, ch
     if options.summary:
         from sysmon_tools.summary import written  # noqa: PLC0415  as above
 
-        pieces = written(result, chosen, _style(options))
-        send(pieces, options.output_file, is_restricted=_is_restricted(result))
+        _show(written(result, chosen, style), options, style, is_restricted=_is_restricted(result))
+        return
+    if style.screen is not None:
+        from sysmon_tools import terminal_answer  # noqa: PLC0415  as above
+
+        asked = terminal_answer.Arrangement(is_chosen=_are_chosen(options))
+        _show(terminal_answer.write(result, style, style.screen, asked), options, style)
         return
     docs = None
     if chosen == "openmetrics":
         with suppress(Error):  # What long tables have is not listed by series.
             docs = {entry.path: entry.doc for entry in archive.catalogue(*options.paths, boot=options.boot)}
     send(
-        formats.WRITERS[chosen](result, _style(options, docs)),
+        formats.WRITERS[chosen](result, _style(options, chosen, docs)),
         options.output_file,
         is_restricted=_is_restricted(result),
     )

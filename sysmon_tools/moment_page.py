@@ -9,7 +9,8 @@ import time
 from collections.abc import Sequence
 
 from sysmon_tools.moment import BUCKETS, Curve, MomentScene, ProcessShare, WaitShare
-from sysmon_tools.panel import SIGNS, Signs, size
+from sysmon_tools.panel import SIGNS, Signs
+from sysmon_tools.quantities import size
 from sysmon_tools.show import Text, cell_len, duration
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.result import Event

@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends bytes to standard output, or into a file that appears whole or not at all."""
+"""Sends bytes to standard output, to a pager, or into a file that appears whole or not at all."""
 
 import errno
 import os
+import shlex
+import shutil
 import signal
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import chain
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from sysmond.errors import Error
 
 if TYPE_CHECKING:
+    from sysmon_tools.style import Style
     from sysmond.base.result import Result
 
 STANDARD_OUTPUT = "-"
@@ -43,6 +48,49 @@ def send(pieces: Iterable[bytes], path: str | None, *, is_restricted: bool) -> N
             file.writelines(pieces)
 
     put_in_place(path, write, is_restricted=is_restricted)
+
+
+def show(pieces: Iterable[bytes], path: str | None, style: "Style", *, is_restricted: bool, has_pager: bool) -> None:
+    """Write an answer where it is to go; on a terminal, through the pager where it is longer than that."""
+    if style.screen is None or not has_pager:
+        send(pieces, path, is_restricted=is_restricted)
+    else:
+        _send_paged(pieces, is_wide=style.screen.columns is None)
+
+
+def _send_paged(pieces: Iterable[bytes], *, is_wide: bool) -> None:
+    """Write lines to the terminal; where they are more than it has, through the pager: PAGER, else less.
+
+    ``is_wide``: lines may be longer than it is, and should not be folded.
+    It gets the first lines before the last are made, and whoever ends it has seen enough.
+    """
+    waiting, rows = iter(pieces), os.get_terminal_size(sys.stdout.fileno()).lines - 1
+    first = b""
+    for piece in waiting:
+        first += piece
+        if first.count(b"\n") >= rows:
+            break
+    else:
+        send([first], None, is_restricted=False)
+        return
+    words = shlex.split(os.environ.get("PAGER", "less"))
+    program = shutil.which(words[0]) if words and os.environ.get("TERM", "dumb") != "dumb" else None
+    if program is None:
+        send(chain([first], waiting), None, is_restricted=False)
+        return
+    environment = {"LESS": f"FRX{'S' * is_wide}", **os.environ}
+    # It is who asks that chose the pager; Ctrl-C is for it.
+    with subprocess.Popen([program, *words[1:]], stdin=subprocess.PIPE, env=environment) as pager:  # noqa: S603
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            with suppress(BrokenPipeError):
+                assert pager.stdin is not None  # noqa: S101  asked for
+                for piece in chain([first], waiting):
+                    pager.stdin.write(piece)
+                pager.stdin.close()
+            pager.wait()
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def put_file(result: "Result", path: str, chosen: str, *, is_restricted: bool) -> None:

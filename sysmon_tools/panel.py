@@ -6,10 +6,10 @@ No line is wider than the terminal; where there are too few lines, what matters 
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from sysmon_tools.busiest import Busy
+from sysmon_tools.quantities import duration, number, size
 from sysmon_tools.show import Text, cell_len
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.terminal import printable
@@ -23,8 +23,6 @@ _CPU_ROWS_MAX = 4
 _BAR_WIDTH_MAX = 40
 _CURVE_WIDTH_MAX = 120
 _HOTTEST_MAX = 3
-_KIBI = 1024
-_MILLE = 1000
 
 _IDLE_SHARE = "iowait"  # Told, but not part of a bar: nothing ran.
 # Of which cpu has the derived column NAME_percent.
@@ -482,37 +480,3 @@ def _headroom(left_celsius: float) -> str:
 
 def _spelled(value: float | None, spell: Callable[[float], str], signs: Signs) -> str:
     return signs.dash if value is None else spell(value)
-
-
-def size(size_bytes: float) -> str:
-    """Bytes with a binary prefix and three digits: 0 B, 1.20 MiB, 345 KiB."""
-    value = float(size_bytes)
-    for prefix in ("", "Ki", "Mi", "Gi", "Ti", "Pi"):
-        if value < _MILLE or prefix == "Pi":
-            return f"{value:.0f} B" if not prefix else f"{_three(value)} {prefix}B"
-        value /= _KIBI
-    raise AssertionError
-
-
-def number(value: float) -> str:
-    """A count with a decimal prefix and three digits: 7, 345, 1.20 k."""
-    for prefix in ("", " k", " M", " G", " T"):
-        if value < _MILLE - 0.5 or prefix == " T":
-            return f"{value:.0f}" if not prefix else f"{_three(value)}{prefix}"
-        value /= _MILLE
-    raise AssertionError
-
-
-def _three(value: float) -> str:
-    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"  # noqa: PLR2004
-
-
-def duration(length_s: float) -> str:
-    """A length of time in its two largest units: 7 s, 3 min 20 s, 2 d 3 h."""
-    whole = int(length_s)
-    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-    for (name, unit), (next_name, next_unit) in pairwise(units):
-        if whole >= unit:
-            rest = whole % unit // next_unit
-            return f"{whole // unit} {name}" + (f" {rest} {next_name}" if rest else "")
-    return f"{whole} s"

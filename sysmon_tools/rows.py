@@ -11,6 +11,7 @@ from functools import partial
 
 from sysmon_tools.formats import Remarks, comments, delimited_field, json_remarks, jsonl_remarks, no_formula
 from sysmon_tools.style import Style
+from sysmon_tools.terminal_answer import write_remarks, write_rows
 from sysmond.base.terminal import printable
 
 Rows = Iterable[Sequence[object]]
@@ -81,6 +82,10 @@ def answered(chosen: str, names: Sequence[str], rows: Rows, remarks: Remarks, st
     """Write the rows of an answer in a format, with its gaps and events."""
     if chosen == "json":
         yield b'{"rows": ' + b"".join(_json(names, rows)).rstrip() + b",\n" + json_remarks(remarks, style) + b"}\n"
+        return
+    if style.screen is not None:
+        yield from write_rows(names, rows, style.screen)
+        yield from write_remarks(remarks, style, style.screen)
         return
     if chosen != "jsonl":
         yield from comments(remarks, style)

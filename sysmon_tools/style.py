@@ -10,6 +10,7 @@ from sysmond.base.model import Cause
 from sysmond.base.timespec import Notation, format_time
 
 if TYPE_CHECKING:
+    from sysmon_tools.grid import Display
     from sysmond.base.result import Event, Gap
 
 
@@ -17,7 +18,8 @@ class Style(NamedTuple):
     """How times are written. ``docs``: sentences about series by path, for formats that carry them.
 
     ``all_events``: also those that seldom explain anything. Of lines of fields: ``has_units`` in the header,
-    ``has_comments`` about gaps and events; ``is_spreadsheet``: no text may be taken for a formula.
+    ``has_comments`` about gaps and events; ``is_spreadsheet``: no text may be taken for a formula. ``screen``: the
+    terminal on which people read it.
     """
 
     notation: Notation = Notation.LOCAL
@@ -27,6 +29,7 @@ class Style(NamedTuple):
     has_units: bool = False
     has_comments: bool = True
     is_spreadsheet: bool = False
+    screen: "Display | None" = None
 
     def shown(self, events: "Iterable[Event]") -> "list[Event]":
         """Choose the events that are said beside an answer."""

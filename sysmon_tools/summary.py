@@ -10,6 +10,7 @@ import numpy as np
 
 from sysmon_tools.formats import WRITERS, without_time
 from sysmon_tools.style import Style
+from sysmon_tools.terminal_answer import Arrangement, write
 from sysmond.answers.rows.summary import STATISTICS
 from sysmond.base.model import Semantics
 from sysmond.base.result import Column, Result
@@ -22,6 +23,10 @@ def written(result: Result, chosen: str, style: Style) -> Iterator[bytes]:
     if chosen not in _TURNED:
         return WRITERS[chosen](result, style)
     lines = turned(result)
+    if style.screen is not None:
+        named = [column.path for column in lines.columns]
+        asked = Arrangement(has_time=False, unit_column="measured_in" if "measured_in" in named else "unit")
+        return write(lines, style, style.screen, asked)
     pieces = WRITERS[chosen](lines, style)
     if chosen == "table" and len(lines.times_ns):
         return without_time(pieces, len(style.time(int(lines.times_ns[0]))))

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sysmon_tools.output import FILE_FORMATS, ROW_FORMATS, put_file, send
+from sysmon_tools.output import FILE_FORMATS, ROW_FORMATS, put_file, send, show
 from sysmond.base.model import EVENTS, Cause, Sensitivity, Table
 from sysmond.errors import Error, UsageError
 from sysmond.machine import recorders
@@ -190,7 +190,7 @@ def run(archive: "Archive", options: argparse.Namespace, chosen: str, style: "St
     if chosen not in known:
         raise UsageError(f"rows have no format {chosen!r}; there are {', '.join(known)}")
     if options.list:
-        return _list(archive, options, chosen), []
+        return _list(archive, options, chosen, style), []
     if options.sql is not None:
         return _sql(archive, options, chosen, style)
     if options.tree:
@@ -393,7 +393,7 @@ def _write(answer: "Result", options: argparse.Namespace, chosen: str, style: "S
         from sysmon_tools import explaining  # noqa: PLC0415  as above
 
         told = explaining.WRITERS[chosen](answer.explanations, style)
-        send(told, options.output_file, is_restricted=is_restricted)
+        _show(told, options, style, is_restricted=is_restricted)
         return
     if chosen in FILE_FORMATS:
         put_file(answer, options.output_file, chosen, is_restricted=is_restricted)
@@ -401,12 +401,25 @@ def _write(answer: "Result", options: argparse.Namespace, chosen: str, style: "S
     if options.summary:
         from sysmon_tools.summary import written  # noqa: PLC0415  as above
 
-        send(written(answer, chosen, style), options.output_file, is_restricted=is_restricted)
+        _show(written(answer, chosen, style), options, style, is_restricted=is_restricted)
+        return
+    is_of_one_time = len(set(answer.times_ns.tolist())) == 1 and not _is_of_moments(options)
+    if style.screen is not None:
+        from sysmon_tools import terminal_answer  # noqa: PLC0415  as above
+
+        asked = terminal_answer.Arrangement(
+            options.by or "", has_time=not is_of_one_time, is_chosen=options.columns is not None
+        )
+        _show(terminal_answer.write(answer, style, style.screen, asked), options, style, is_restricted=is_restricted)
         return
     pieces: Iterable[bytes] = formats.WRITERS[chosen](answer, style)
-    if chosen == "table" and len(set(answer.times_ns.tolist())) == 1 and not _is_of_moments(options):
+    if chosen == "table" and is_of_one_time:
         pieces = formats.without_time(pieces, len(style.time(int(answer.times_ns[0]))))
     send(pieces, options.output_file, is_restricted=is_restricted)
+
+
+def _show(pieces: Iterable[bytes], options: argparse.Namespace, style: "Style", *, is_restricted: bool) -> None:
+    show(pieces, options.output_file, style, is_restricted=is_restricted, has_pager=not options.no_pager)
 
 
 def _is_of_moments(options: argparse.Namespace) -> bool:
@@ -417,14 +430,20 @@ def _is_of_moments(options: argparse.Namespace) -> bool:
     return options.raw or options.paths[0] == EVENTS or (packing is not None and not packing.lasting)
 
 
-def _list(archive: "Archive", options: argparse.Namespace, chosen: str) -> list[str]:
+def _list(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> list[str]:
     """The columns of a table."""
     from sysmon_tools.rows import WRITERS  # noqa: PLC0415  as above
     from sysmond.answers.records import described  # noqa: PLC0415  as above
 
     name = options.paths[0]
     columns = list(described(TABLES[name])) if name in TABLES else archive.columns(name)
-    send(WRITERS[chosen](["column", "unit", "meaning"], columns), options.output_file, is_restricted=False)
+    names = ("column", "unit", "meaning")
+    if style.screen is None:
+        send(WRITERS[chosen](names, columns), options.output_file, is_restricted=False)
+    else:
+        from sysmon_tools import terminal_answer  # noqa: PLC0415  as above
+
+        _show(terminal_answer.write_rows(names, columns, style.screen), options, style, is_restricted=False)
     return []
 
 
@@ -440,5 +459,5 @@ def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "S
 
     rows = [list(map(shown, row)) for row in answer.rows]
     is_restricted = answer.sensitivity is Sensitivity.RESTRICTED
-    send(answered(chosen, answer.names, rows, answer, style), options.output_file, is_restricted=is_restricted)
+    _show(answered(chosen, answer.names, rows, answer, style), options, style, is_restricted=is_restricted)
     return list(answer.warnings), style.beginning(answer.gaps)

@@ -25,13 +25,13 @@ WELL_KNOWN = {"NotFoundError"}  # As D-Bus services call it.
 ONE_FILE_LIBRARIES = {"dbus_fast", "h5py", "rich", "textual", "yaml"}
 
 STREAMS = {f"sys.{name}" for name in ("stdout", "stderr", "__stdout__", "__stderr__")}
-HARMLESS = {"isatty", "fileno", "flush"}
+HARMLESS = {"encoding", "isatty", "fileno", "flush"}
 SPEAKING_MODULES = {"curses", "faulthandler", "getpass", "logging", "pdb", "pprint", "syslog", "traceback", "warnings"}
 SPEAKING_FUNCTIONS = {"print", "input", "breakpoint"}
 TERMINALS = ("/dev/tty", "/dev/pts", "/dev/std", "/dev/console", "/dev/fd/1", "/dev/fd/2")
 # Who may write past ``say`` and ``put`` of ``sysmond.base.terminal``, with what, and why that shows nothing unescaped.
 SPEAKERS = {
-    "sysmond/base/terminal.py": {"sys.stderr.write", "sys.stdout.encoding", "sys.stdout.write", "traceback"},
+    "sysmond/base/terminal.py": {"sys.stderr.write", "sys.stdout.write", "traceback"},
     "sysmond/bus/loop.py": {"logging"},  # Has what libraries log go to ``say``.
     "sysmond/bus/reader.py": {"sys.stdout"},  # JSON, for the process that started it.
     "sysmond/plan/plugins.py": {"sys.stderr"},  # What plugins print is their own, and they are root's.

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lays columns out for a terminal: no line is wider than the screen. Pure.
+
+Columns for which there is no room are left out, from the right, and named below, as are those that never had a value.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from sysmond.base.terminal import printable
+
+# Rows by which widths are measured, so that the first lines of a long answer need not wait for its last.
+MEASURED_MAX = 2000
+# A text is cut to no less than that.
+TEXT_MIN = 28
+_BETWEEN = "  "
+_ABSENT = "-"
+# A heading may be folded behind an underscore and before a statistic.
+_FOLDS = re.compile(r"(?<=_)|(?=:)")
+
+
+class Display(NamedTuple):
+    """What is written on. ``columns``: how many signs a line has; None to leave nothing out, however long it becomes.
+
+    ``is_exact``: numbers with all their digits, in base units. ``is_ascii``: no other signs.
+    """
+
+    columns: int | None
+    is_exact: bool = False
+    is_ascii: bool = False
+
+
+class Field(NamedTuple):
+    """A column on the screen. ``cell`` gives the text of a row, None where it has none.
+
+    ``is_empty``: no row has any. ``stays``: it says what a row is about, so it is never left out.
+    """
+
+    name: str
+    cell: Callable[[int], str | None]
+    unit: str = ""
+    is_text: bool = False
+    is_empty: bool = False
+    stays: bool = False
+
+
+class _Placed(NamedTuple):
+    """A column with its width, and its heading in lines."""
+
+    field: Field
+    width: int
+    head: list[str]
+
+    def pad(self, text: str) -> str:
+        spaces = " " * (self.width - length(text))
+        return text + spaces if self.field.is_text else spaces + text
+
+
+def lay_out(fields: Sequence[Field], rows: int, screen: Display, *, keeps_empty: bool = False) -> Iterator[str]:
+    """Give the lines of a table: headings, units where there are any, rows, and what was left out.
+
+    ``keeps_empty``: also columns without any value are meant.
+    """
+    meant = [field for field in fields if keeps_empty or field.stays or not field.is_empty] or list(fields)
+    measured = [[_spelled(field, row) for field in meant] for row in range(min(rows, MEASURED_MAX))]
+    natural = [max((length(row[at]) for row in measured), default=1) for at in range(len(meant))]
+    placed = _placed(meant, natural, screen.columns)
+    lines = max(len(place.head) for place in placed)
+    for line in range(lines):
+        yield _joined(place.pad(_from_below(place.head, lines)[line]) for place in placed)
+    if any(place.field.unit for place in placed):
+        yield _joined(place.pad(place.field.unit) for place in placed)
+    for row in range(rows):
+        cells = (_spelled(place.field, row) for place in placed)
+        yield _joined(
+            place.pad(clipped(cell, place.width, is_ascii=screen.is_ascii))
+            for place, cell in zip(placed, cells, strict=True)
+        )
+    yield from _left_out(meant[len(placed) :], [field for field in fields if field not in meant], screen)
+
+
+def clipped(text: str, width: int, *, is_ascii: bool) -> str:
+    """Cut a text that is too long, so that this is seen."""
+    if length(text) <= width:
+        return text
+    sign = "." * min(3, width) if is_ascii else "…"
+    while text and length(text) > width - len(sign):
+        text = text[: max(0, min(len(text) - 1, width))]
+    return text + sign
+
+
+def length(text: str) -> int:
+    """How many columns a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(sign) else 1 + (unicodedata.east_asian_width(sign) in "WF") for sign in text)
+
+
+def _spelled(field: Field, row: int) -> str:
+    text = field.cell(row)
+    return _ABSENT if text is None else printable(text)
+
+
+def _joined(cells: Iterator[str]) -> str:
+    return _BETWEEN.join(cells).rstrip()
+
+
+def _placed(fields: Sequence[Field], natural: Sequence[int], columns: int | None) -> list[_Placed]:
+    """Choose columns and widths: headings are folded, then texts cut, then columns left out, where there is no room."""
+    whole = [max(width, len(field.name), len(field.unit)) for field, width in zip(fields, natural, strict=True)]
+    if columns is None or _total(whole) <= columns:
+        return [_Placed(field, width, [field.name]) for field, width in zip(fields, whole, strict=True)]
+    narrow = [
+        max(min(width, TEXT_MIN) if field.is_text else width, _narrowest(field.name), len(field.unit))
+        for field, width in zip(fields, natural, strict=True)
+    ]
+    count = len(fields)
+    while count > 1 and _total(narrow[:count]) > columns:
+        count -= 1
+    widths = narrow[:count]
+    for at in range(count):  # What is left over goes to texts that were cut.
+        spare = columns - _total(widths)
+        if fields[at].is_text and spare > 0:
+            widths[at] += min(spare, max(0, natural[at] - widths[at]))
+    if count == 1:
+        widths[0] = min(widths[0], columns)
+    for at in range(count):  # And then to headings.
+        spare = columns - _total(widths)
+        widths[at] += min(max(0, spare), max(0, len(fields[at].name) - widths[at]))
+    return [
+        _Placed(field, width, _folded(field.name, width))
+        for field, width in zip(islice(fields, count), widths, strict=True)
+    ]
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_BETWEEN) * (len(widths) - 1)
+
+
+def _narrowest(name: str) -> int:
+    return max(map(len, _FOLDS.split(name)))
+
+
+def _folded(name: str, width: int) -> list[str]:
+    lines = [""]
+    for piece in _FOLDS.split(name):
+        if lines[-1] and len(lines[-1]) + len(piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return lines
+
+
+def _from_below(head: list[str], lines: int) -> list[str]:
+    return [""] * (lines - len(head)) + head
+
+
+def _left_out(dropped: Sequence[Field], empty: Sequence[Field], screen: Display) -> Iterator[str]:
+    for why, fields, helps in (("no room for", dropped, "; see --all-columns"), ("without any value", empty, "")):
+        if fields:
+            names = ", ".join(field.name for field in fields)
+            if screen.columns is not None:
+                names = clipped(names, max(1, screen.columns - len(why) - len(helps) - 4), is_ascii=screen.is_ascii)
+            line = f"({why}: {names}{helps})"
+            yield line if screen.columns is None else clipped(line, screen.columns, is_ascii=screen.is_ascii)
