@@ -114,7 +114,7 @@ async def report_bug(options: argparse.Namespace) -> CommandOutput:
     async with AsyncExitStack() as stack:
         client, why_not = None, ""
         try:
-            client = await stack.enter_async_context(connect(options.bus, user=options.user))
+            client = await stack.enter_async_context(connect(options))
             await client.call("GetStatus", "a{sv}", NO_OPTIONS)
         except Error as nobody:
             client, why_not = None, str(nobody)

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of the bus part: methods called by name, answers as plain values, errors as those of the project."""
+"""A client of the bus part, or of a recorder that is on no bus: methods called by name, answers as plain values."""
 
+import argparse
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from sysmond.bus.direct import Direct
 from sysmond.bus.wire.adapter import DBUS, DBUS_PATH, Call, Connection, RemoteError, Variant, variant
-from sysmond.bus.wire.errors import UnavailableError
+from sysmond.bus.wire.errors import RefusedError, UnavailableError, bus_error
 from sysmond.bus.wire.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH
 from sysmond.errors import BusyError, Error, NotPermittedError, TooMuchError, UsageError
+from sysmond.machine import recorders
+from sysmond.machine.folders import SYSTEM_RUNTIME, Folders
 
 # Polkit may ask somebody for a password, and a flush waits for the disk.
 ANSWER_S = 150.0
@@ -31,6 +35,8 @@ _NO_SERVICE = {f"{DBUS}.Error.ServiceUnknown", f"{DBUS}.Error.NameHasNoOwner", f
 
 class Client:
     """Speaks to one sysmond on a bus."""
+
+    is_on_bus = True
 
     def __init__(self, place: str) -> None:
         """``place`` says in messages which bus it is."""
@@ -148,18 +154,94 @@ def variants(options: Mapping[str, tuple[str, Any]]) -> dict[str, Variant]:
     return {name: variant(signature, value) for name, (signature, value) in options.items()}
 
 
-@asynccontextmanager
-async def connect(address: str | None, *, user: bool) -> AsyncIterator[Client]:
-    """Connect to the bus at an address, the user's session bus, or the system bus.
+class DirectClient(Client):
+    """Speaks to the recorder of a runtime folder without any bus, with the rights of whoever asks."""
 
-    :raises Error: where there is no such bus. :raises UsageError: for what is no address.
+    is_on_bus = False
+
+    def __init__(self, place: Folders, *, user: bool) -> None:
+        """:raises Error: where no recorder runs there."""
+        super().__init__(place.runtime)
+        self._recorder = Direct(place, user=user)
+
+    async def has(self, name: str) -> bool:
+        """No name is on a bus that there is not."""
+        del name
+        return False
+
+    async def signals(self, path: str, member: str) -> AsyncIterator[list[Any]]:
+        """The events from now on; there are no other signals.
+
+        :raises Error: when the recorder ends.
+        """
+        del path, member
+        async for event in self._recorder.happened():
+            yield event
+
+    async def _ask(self, where: tuple[str, str, str], member: str, signature: str = "", *body: Any) -> Any:  # noqa: ANN401
+        del signature
+        try:
+            values = plain(await self._recorder.answer(*where[1:], member, list(body)))
+        except RefusedError as refusal:
+            name, text = bus_error(refusal)
+            raise _KINDS.get(name, Error)(text) from refusal
+        return values[0] if len(values) == 1 else values
+
+
+@asynccontextmanager
+async def connect(where: argparse.Namespace) -> AsyncIterator[Client]:
+    """Reach the recorder that options mean: ``bus`` at an address, else of a user or the machine, by a bus or without.
+
+    Whose it is, is decided as for those who read archives (``recorders``); without a bus that has it, it is asked
+    directly.
+
+    :raises Error: where there is none. :raises UsageError: for what is no address.
     """
+    address: str | None = where.bus
     if address is not None and ":" not in address and address not in {"system", "session"}:
         raise UsageError(f"--bus {address!r}: not an address; expected unix:path=/run/dbus/system_bus_socket")
-    chosen = address or ("session" if user else "system")
-    client = Client(f"{chosen} bus" if ":" not in chosen else chosen)
-    await client.connect(chosen)
+    folders = where.state_dir, where.runtime_dir
+    if address is not None and folders != (None, None):
+        raise UsageError("--bus and a folder: expected only one of them")
+    if address is not None:
+        client = await _on_bus(address)
+    else:
+        client = await _search(where)
     try:
         yield client
     finally:
         client.close()
+
+
+async def _on_bus(address: str) -> Client:
+    client = Client(f"{address} bus" if ":" not in address else address)
+    await client.connect(address)
+    return client
+
+
+async def _search(where: argparse.Namespace) -> Client:
+    """The recorder that is meant, on its bus or directly.
+
+    :raises Error: saying both why it is on no bus, and that none runs without.
+    """
+    is_named = (where.state_dir, where.runtime_dir) != (None, None)
+    place = recorders.asked(
+        user=where.user, system=where.system, state_dir=where.state_dir, runtime_dir=where.runtime_dir
+    )
+    if is_named:
+        return DirectClient(place, user=where.user)
+    address = "system" if place.runtime == SYSTEM_RUNTIME else "session"
+    try:
+        client = await _on_bus(address)
+        if await client.has(BUS_NAME):
+            return client
+        client.close()
+        absence = f"{address} bus: no sysmond there ({BUS_NAME})"
+    except Error as refusal:
+        absence = str(refusal)
+    try:
+        return DirectClient(place, user=where.user)
+    except NotPermittedError:
+        raise
+    except Error as nobody:
+        raise Error(f"{absence}; {nobody}") from nobody

@@ -25,6 +25,13 @@ Command = Callable[[Client, argparse.Namespace], Awaitable[CommandOutput | None]
 async def status(client: Client, _: argparse.Namespace) -> CommandOutput:
     """How the recorder is."""
     answer = {"bus_name": BUS_NAME, "object_path": OBJECT_PATH, **await client.call("GetStatus", "a{sv}", NO_OPTIONS)}
+    if not client.is_on_bus:
+        answer |= {"bus_name": "", "object_path": ""}
+    bus = (
+        f"{answer['bus_name']} {answer['object_path']}"
+        if client.is_on_bus
+        else "none; 'sysmond --bus=system' or '--bus=session' is found on one"
+    )
 
     def show() -> None:
         parts = ", ".join(f"{part} {pid}" for part, pid in answer["pids"].items())
@@ -39,7 +46,7 @@ async def status(client: Client, _: argparse.Namespace) -> CommandOutput:
                 ("probes", probes),
                 ("archive", answer["state_dir"]),
                 ("in RAM", answer["runtime_dir"]),
-                ("bus", f"{answer['bus_name']} {answer['object_path']}"),
+                ("bus", bus),
             ]
         )
 
@@ -322,11 +329,18 @@ async def mark(client: Client, options: argparse.Namespace) -> CommandOutput:
 
 
 async def events(client: Client, options: argparse.Namespace) -> CommandOutput | None:
-    """What happened; with ``--follow`` from now on, until interrupted."""
-    start_ns, end_ns = parse_span(options.start, options.end, clock.relation())
-    if not options.follow:
+    """What happened; with ``--follow`` what happens from now on, until interrupted, after what ``--from`` names.
+
+    :raises UsageError: for ``--to`` with ``--follow``.
+    """
+    if options.follow and options.end is not None:
+        raise UsageError("--to and --follow: what is followed has no end; expected only one of them")
+    start_ns, end_ns = parse_span(options.start or "1 hour ago", options.end or "now", clock.relation())
+    happened: list[dict[str, Any]] = []
+    if options.start is not None or not options.follow:
         rows = await client.call("GetEvents", "xxa{sv}", start_ns, end_ns, NO_OPTIONS)
         happened = [_event(row) for row in rows]
+    if not options.follow:
         return CommandOutput(
             happened,
             lambda: table(
@@ -334,15 +348,17 @@ async def events(client: Client, options: argparse.Namespace) -> CommandOutput |
                 [(format_time(event["time_ns"]), event["kind"], event["subject"], event["text"]) for event in happened],
             ),
         )
+    for event in happened:
+        _put_event(event, is_json=options.json)
     async for row in client.signals(OBJECT_PATH, "Event"):
-        event = _event(row)
-        if options.json:
-            put(json.dumps(event))
-        else:
-            words = (format_time(event["time_ns"]), event["kind"], event["subject"], event["text"])
-            put("  ".join(words))
-        sys.stdout.flush()
+        _put_event(_event(row), is_json=options.json)
     return None
+
+
+def _put_event(event: dict[str, Any], *, is_json: bool) -> None:
+    words = (format_time(event["time_ns"]), event["kind"], event["subject"], event["text"])
+    put(json.dumps(event) if is_json else "  ".join(words))
+    sys.stdout.flush()
 
 
 def _event(row: Sequence[Any]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sysmonctl: sees and steers a running sysmond, over D-Bus."""
+"""sysmonctl: sees and steers a running sysmond, over D-Bus or, where it is on no bus, directly."""
 
 import argparse
 import json
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from sysmon_tools.show import CommandOutput
 
 PROGRAM = "sysmonctl"
+PROBE = "probe"
+# Commands about a probe, and how many words follow where that word is left out.
+_OF_PROBES = {"enable": 1, "disable": 1, "reset": 1, "set": 3}
+_WITH_VALUE = frozenset({"--bus", "--runtime-dir", "--state-dir"})
 LISTS = ("probes", "tables", "metrics", "clients", "boots", "pins")
 
 EPILOG = """\
@@ -72,11 +76,13 @@ def parser() -> Parser:
     command("budget", "say how many days each tier will keep")
     add_remembering(command)
     events = command("events", "list what happened, or follow it as it happens")
+    events.add_argument("--from", "--since", dest="start", metavar="T", help="(default: 1 hour ago)")
+    events.add_argument("--to", "--until", dest="end", metavar="T", help="(default: now)")
     events.add_argument(
-        "--from", "--since", dest="start", metavar="T", default="1 hour ago", help="(default: %(default)s)"
+        "--follow",
+        action="store_true",
+        help="go on until interrupted, or sysmond is gone; with --from, show those first",
     )
-    events.add_argument("--to", "--until", dest="end", metavar="T", default="now", help="(default: %(default)s)")
-    events.add_argument("--follow", action="store_true", help="go on until interrupted, or sysmond is gone")
     command("overhead", "say what sysmond itself costs, by part and by probe")
     command("doctor", "say of each source whether it is there, and what would help where it is not")
     report = command("report-bug", "gather what helps to find a bug, without private data; say what it is")
@@ -93,12 +99,15 @@ def parser() -> Parser:
 def _add_common(made: argparse.ArgumentParser, default: str | None) -> None:
     flag = default if default is not None else False
     made.add_argument("--bus", metavar="ADDRESS", default=default, help="the bus at this address")
-    made.add_argument("--user", action="store_true", default=flag, help="the session bus, and this user's own sysmond")
+    made.add_argument("--user", action="store_true", default=flag, help="your own recorder (default: while it runs)")
+    made.add_argument("--system", action="store_true", default=flag, help="the machine's recorder (default else)")
+    made.add_argument("--runtime-dir", metavar="D", default=default, help="the recorder with this folder in RAM")
+    made.add_argument("--state-dir", metavar="D", default=default, help="the recorder that writes to this archive")
     made.add_argument("--json", action="store_true", default=flag, help="as JSON")
 
 
 def _add_probe(made: argparse.ArgumentParser) -> None:
-    made.add_argument("kind", metavar="probe", choices=("probe",), help="the word 'probe'")
+    made.add_argument("kind", metavar=PROBE, choices=(PROBE,), help=f"the word '{PROBE}', which may be left out")
     made.add_argument("name", metavar="NAME", help="of its table")
 
 
@@ -106,6 +115,18 @@ def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 10**9:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of times; expected 1 or more")
     return int(text)
+
+
+def with_kind(words: Sequence[str]) -> list[str]:
+    """Add the word ``probe`` where only a probe can be meant, and it was left out."""
+    at = next((at for at, word in enumerate(words) if word in _OF_PROBES), None)
+    if at is None:
+        return list(words)
+    rest = words[at + 1 :]
+    values = {place + 1 for place, word in enumerate(rest) if word in _WITH_VALUE}
+    named = [word for place, word in enumerate(rest) if place not in values and not word.startswith("-")]
+    is_left_out = len(named) == _OF_PROBES[words[at]] and named[0] == rest[0]
+    return [*words[: at + 1], *([PROBE] if is_left_out else []), *rest]
 
 
 def _complete(options: argparse.Namespace) -> int:
@@ -136,14 +157,14 @@ async def _answer(options: argparse.Namespace) -> "CommandOutput | None":
         from sysmon_tools.bug_report import report_bug  # noqa: PLC0415  seldom asked for
 
         return await report_bug(options)
-    async with connect(options.bus, user=options.user) as client:
+    async with connect(options) as client:
         return await COMMANDS[options.command](client, options)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; give its exit code."""
     try:
-        options = parser().parse_args(arguments)
+        options = parser().parse_args(with_kind(sys.argv[1:] if arguments is None else arguments))
         code = _complete(options) if options.command == "complete" else _run(options)
         sys.stdout.flush()
     except Error as wrong:

@@ -11,15 +11,11 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from sysmond.base.model import Sensitivity
-from sysmond.bus.offer import offered
+from sysmond.bus.offer import offer
 from sysmond.bus.part import BusPart
-from sysmond.bus.probes import Probes
-from sysmond.bus.readers import Readers
-from sysmond.bus.status import LogControl, Status
-from sysmond.bus.steering import Steering
+from sysmond.bus.status import LogControl
 from sysmond.bus.wire.interface import Interface, ours
-from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH
-from sysmond.bus.wire.standard import Objects
+from sysmond.bus.wire.names import BUS_NAME
 from sysmond.errors import Error
 from sysmond.machine import control
 from sysmond.machine.control import Listener, Order
@@ -39,13 +35,7 @@ class Loop:
         """Everything is put in place; nothing is on the bus yet."""
         log = LogControl()
         self._part = part = BusPart(settings, plan, lambda line: None if log.is_silent else say(line))
-        steering = Steering(part)
-        probes = Probes(part, steering)
-        readers = Readers(part.settings.folders)
-        status = Status(part, probes, readers)
-        manager = (steering, status, *offered(part, probes, readers))
-        part.service.export(OBJECT_PATH, *manager, Objects(part.service), log)
-        part.when_planned.append(lambda: part.service.changed(OBJECT_PATH, status, "TickPeriod"))
+        offer(part, log)
 
     async def run(self, stop: int) -> int:
         """Serve until a descriptor says that it is time to end, and give the exit code."""

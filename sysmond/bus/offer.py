@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the bus part offers of values, old and new: put together from what reads rings, history and events."""
+"""What the bus part offers: put together from what steers, tells how sysmond is, and reads rings and history."""
 
 from sysmond.base.model import Sensitivity
 from sysmond.bus.events import Events
@@ -8,13 +8,27 @@ from sysmond.bus.latest import Latest, Values
 from sysmond.bus.part import BusPart
 from sysmond.bus.probes import Probes
 from sysmond.bus.readers import History, Readers
+from sysmond.bus.status import Status
+from sysmond.bus.steering import Steering
 from sysmond.bus.subscriptions import Subscriptions
 from sysmond.bus.wire.interface import Interface
 from sysmond.bus.wire.names import OBJECT_PATH
+from sysmond.bus.wire.standard import Objects
 
 
-def offered(part: BusPart, probes: Probes, readers: Readers) -> list[Interface]:
-    """The interfaces of the manager that these are."""
+def offer(part: BusPart, *others: Interface) -> None:
+    """Put everything in its place at the service; nothing is on a bus yet. ``others``: beside the manager."""
+    steering = Steering(part)
+    probes = Probes(part, steering)
+    readers = Readers(part.settings.folders)
+    status = Status(part, probes, readers)
+    manager = (steering, status, *_values(part, probes, readers))
+    part.service.export(OBJECT_PATH, *manager, Objects(part.service), *others)
+    part.when_planned.append(lambda: part.service.changed(OBJECT_PATH, status, "TickPeriod"))
+
+
+def _values(part: BusPart, probes: Probes, readers: Readers) -> list[Interface]:
+    """What is offered of values, old and new: put together from what reads rings, history and events."""
 
     def planned() -> dict[str, Sensitivity]:
         return {probe.table: probe.sensitivity for probe in part.plan.probes}

@@ -5,19 +5,21 @@ import asyncio
 import json
 import socket
 
-from sysmond.bus.wire.errors import LimitError, RefusedError, UnavailableError
+from sysmond.bus.wire.errors import LimitError, NotAuthorizedError, RefusedError, UnavailableError
 from sysmond.errors import CorruptError
 from sysmond.machine import note
 from sysmond.machine.control import MESSAGE_BYTES_MAX, SOCKET_NAME, Order
 from sysmond.machine.folders import Folders, socket_address
 
 ANSWER_S = 30.0
+WHO_MAY = "no permission; expected root, or the user that it runs as"
 
 
 async def ask(folders: Folders, part: str, order: Order, timeout_s: float = ANSWER_S) -> Order:
     """Send an order to a part and give its answer.
 
     :raises UnavailableError: where it does not answer. :raises RefusedError: where its answer is an error.
+    :raises NotAuthorizedError: where we may not ask.
     :raises LimitError: where that is asked for too often.
     """
     loop = asyncio.get_running_loop()
@@ -32,6 +34,8 @@ async def ask(folders: Folders, part: str, order: Order, timeout_s: float = ANSW
                 answer = note.parse(await loop.sock_recv(connection, MESSAGE_BYTES_MAX), note.fields)
     except TimeoutError as silence:
         raise UnavailableError(f"{part}: no answer within {timeout_s:.0f} s") from silence
+    except PermissionError as prohibition:
+        raise NotAuthorizedError(f"{part}: {WHO_MAY}") from prohibition
     except OSError as failure:
         raise UnavailableError(f"{part}: no answer: {failure.strerror or failure}") from failure
     except CorruptError as damage:

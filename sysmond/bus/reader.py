@@ -20,10 +20,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Sensitivity
+from sysmond.bus.question import HistoryQuestion
 from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.machine.folders import SYSTEM_RUNTIME, SYSTEM_STATE, Folders
 
@@ -48,43 +49,6 @@ _STRUCT_BYTES = 32
 _TEXT_BYTES = 8
 
 Answer = dict[str, Any]
-
-
-class HistoryQuestion(NamedTuple):
-    """What is asked. Times are UTC nanoseconds, 0 for the first sample and for now; ``step_ns`` 0: as recorded.
-
-    ``last_ns``: the range is as long, up to now. ``has_rows``: what answers with rows has to be loaded.
-    """
-
-    do: str
-    state: str
-    runtime: str
-    classes: Sequence[str]
-    paths: Sequence[str] = ()
-    start_ns: int = 0
-    end_ns: int = 0
-    step_ns: int = 0
-    stats: Sequence[str] = ()
-    boot: str = ""
-    bytes_max: int = 0
-    described_bytes_max: int = 0
-    timespan_s: int = 0
-    resolution: int = 0
-    table: str = ""
-    columns: Sequence[str] = ()
-    where: str = ""
-    group_by: Sequence[str] = ()
-    by: str = ""
-    top: int = 0
-    percentile: float | None = None
-    drop: Sequence[str] = ()
-    summary: bool = False
-    raw: bool = False
-    explain: bool = False
-    last_ns: int = 0
-    has_rows: bool = False
-    uid: int | None = None
-    gids: Sequence[int] = ()
 
 
 class TooLargeError(Error):

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Sensitivity
 from sysmond.bus.latest import Latest
-from sysmond.bus.reader import HistoryQuestion
+from sysmond.bus.question import HistoryQuestion
 from sysmond.bus.wire import errors
 from sysmond.bus.wire.adapter import Variant, clean, variant
 from sysmond.bus.wire.callers import Caller
@@ -135,7 +135,7 @@ class Readers:
         self._started: deque[float] = deque(maxlen=READERS_PER_SECOND_MAX)
 
     async def ask(self, caller: Caller, do: str, bytes_max: int, **asked: object) -> Reply:
-        """Have one question answered: ``do`` and what it needs, as ``reader.HistoryQuestion`` has it.
+        """Have one question answered: ``do`` and what it needs, as ``HistoryQuestion`` has it.
 
         :raises RefusedError: with the kind and the reason that the reader gave. :raises LimitError: where the
             caller has too much under way or open, or it took too long. :raises OccupiedError: where all callers have.

@@ -14,7 +14,13 @@ from sysmond.bus.part import BusPart
 from sysmond.bus.parts import ask
 from sysmond.bus.wire import names
 from sysmond.bus.wire.adapter import Variant, clean, variant
-from sysmond.bus.wire.errors import InvalidArgumentError, NotFoundError, RefusedError, UnavailableError
+from sysmond.bus.wire.errors import (
+    InvalidArgumentError,
+    NotAuthorizedError,
+    NotFoundError,
+    RefusedError,
+    UnavailableError,
+)
 from sysmond.bus.wire.interface import CallContext, Interface, Options, method, read_options
 from sysmond.errors import nearest
 from sysmond.plan.plan import INTERVAL_MAX_NS
@@ -140,7 +146,7 @@ class Steering(Interface):
         order: Order = {"do": "set", "probe": name, "key": key, "value": value}
         try:
             await ask(self._folders, DAEMON, order, PLAN_S)
-        except UnavailableError:
+        except (NotAuthorizedError, UnavailableError):
             raise
         except RefusedError as refusal:
             raise InvalidArgumentError(str(refusal)) from refusal

@@ -24,6 +24,7 @@ from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import ABSENT, Answers, Cause, Derived, Metric, Semantics, Sensitivity, Table
 from sysmond.bus import reader, readers
 from sysmond.bus.latest import Latest, Listed, Quality, Values
+from sysmond.bus.question import HistoryQuestion
 from sysmond.bus.readers import Readers, Reply
 from sysmond.bus.wire.adapter import variant
 from sysmond.bus.wire.callers import Caller
@@ -469,7 +470,7 @@ def test_wrong_questions_for_rows_are_refused(
 
 def test_rows_beyond_an_answer_are_too_much(machine: Machine) -> None:
     archive = Archive(machine.folders)
-    question = reader.HistoryQuestion("rows", "", "", [], table="process", bytes_max=10**6, described_bytes_max=100)
+    question = HistoryQuestion("rows", "", "", [], table="process", bytes_max=10**6, described_bytes_max=100)
     bulk = os.memfd_create("numbers")
     try:
         with pytest.raises(reader.TooLargeError, match="9 rows are .* fewer columns, a condition, or top"):

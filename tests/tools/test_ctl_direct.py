@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sysmonctl where there is no bus: the same answers, with the rights of whoever asks."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sysmon_tools import ctl
+from tests.support.waiting import HANG_S, wait_until
+from tests.support.whole import Asker, ProgramRun, Recorder, a_recorder, run_as
+
+PROGRAM = [sys.executable, "-P", "-m", "sysmon_tools.ctl"]
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Iterator[Recorder]:
+    with a_recorder() as recorder:
+        recorder.start()
+        wait_until(lambda: ask(recorder, "status").code == 0, recorder.said)
+        wait_until(lambda: answer(recorder, "list", "metrics"), recorder.said)
+        yield recorder
+
+
+def ask(recorder: Recorder, *words: str, by: Asker | None = None) -> ProgramRun:
+    return run_as(by, lambda: ctl.main([*words, *recorder.where()]))
+
+
+def answer(recorder: Recorder, *words: str, by: Asker | None = None) -> Any:
+    run = ask(recorder, *words, "--json", by=by)
+    assert run.code == 0, run.err
+    return json.loads(run.out)
+
+
+def probe(recorder: Recorder, name: str) -> dict[str, Any]:
+    return next(probe for probe in answer(recorder, "list", "probes") if probe["name"] == name)
+
+
+def test_it_says_how_the_recorder_is_and_that_it_is_on_no_bus(recorder: Recorder) -> None:
+    status = answer(recorder, "status")
+    assert (status["state"], status["bus_name"]) == ("running", "")
+    assert set(status["pids"]) == {"daemon", "sampler", "background", "archiver"}
+    assert status["runtime_dir"] == recorder.folders.runtime
+    assert b"bus      none" in ask(recorder, "status").out
+
+
+@pytest.mark.parametrize("what", ctl.LISTS)
+def test_what_there_is_is_listed(recorder: Recorder, what: str) -> None:
+    assert isinstance(answer(recorder, "list", what), list)
+
+
+@pytest.mark.parametrize(
+    "words", [("config",), ("budget",), ("overhead",), ("doctor",), ("show", "cpu"), ("watch", "load", "--count", "1")]
+)
+def test_every_other_question_is_answered(recorder: Recorder, words: tuple[str, ...]) -> None:
+    assert ask(recorder, *words).out
+
+
+def test_a_change_is_in_force_when_it_is_answered(recorder: Recorder) -> None:
+    assert ask(recorder, "disable", "load").out == b"load: disabled, every 1s, realtime lane\n"
+    assert probe(recorder, "load")["state"] == "disabled"
+    assert ask(recorder, "enable", "probe", "load").code == 0
+    assert probe(recorder, "load")["state"] == "active"
+    assert ask(recorder, "set", "load", "interval", "2s").out == b"load: active, every 2s, realtime lane\n"
+    assert ask(recorder, "set", "load", "interval", "default").code == 0
+    assert ask(recorder, "reset", "load").code == 0
+    assert ask(recorder, "reload").code == 0
+
+
+def test_marks_flushes_and_pins_arrive(recorder: Recorder) -> None:
+    assert ask(recorder, "mark", "it", "stutters").code == 0
+    assert ask(recorder, "flush").code == 0
+    assert any(event["text"] == "it stutters" for event in answer(recorder, "events"))
+    assert ask(recorder, "pin", "5 seconds ago", "now", "--why=here").code == 0
+    assert [pinned["why"] for pinned in answer(recorder, "list", "pins")] == ["here"]
+    assert ask(recorder, "unpin", "--all").code == 0
+
+
+def test_events_are_shown_and_then_followed(recorder: Recorder) -> None:
+    assert ask(recorder, "mark", "before").code == 0
+    command = [*PROGRAM, "events", "--from=-1min", "--follow", "--json", *recorder.where()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        texts: list[str] = []
+        try:
+            while "before" not in texts:
+                texts.append(json.loads(following.stdout.readline())["text"])
+            while not select.select([following.stdout], [], [], 0.5)[0]:  # It looks once a second.
+                assert ask(recorder, "mark", "after").code == 0
+            while "after" not in texts:
+                texts.append(json.loads(following.stdout.readline())["text"])
+        finally:
+            following.terminate()
+    assert texts.index("before") < texts.index("after")
+
+
+@ROOT_ONLY
+def test_a_stranger_may_ask_and_change_nothing(recorder: Recorder) -> None:
+    stranger = Asker()
+    assert answer(recorder, "status", by=stranger)["state"] == "running"
+    public = {metric["sensitivity"] for metric in answer(recorder, "list", "metrics", by=stranger)}
+    assert public == {"public"}
+    for words in (["mark", "x"], ["flush"], ["reload"], ["disable", "load"], ["pin", "-1min", "now"]):
+        run = ask(recorder, *words, by=stranger)
+        assert (run.code, run.out) == (77, b""), words
+        assert run.err.count("\n") == 1
+    assert probe(recorder, "load")["state"] == "active"
+
+
+@ROOT_ONLY
+def test_who_may_not_see_what_is_restricted_is_told_no_events_of_it(recorder: Recorder) -> None:
+    texts = [event["kind"] for event in answer(recorder, "events", by=Asker())]
+    assert "kernel message" not in texts
+
+
+def test_where_no_recorder_runs_is_said(tmp_path: Any) -> None:
+    run = run_as(None, lambda: ctl.main(["status", f"--runtime-dir={tmp_path}"]))
+    assert (run.code, run.out) == (1, b"")
+    assert run.err == f"sysmonctl: {tmp_path}: no recorder runs there; sysmond starts one\n"
+
+
+def test_a_bus_and_a_folder_are_not_both_meant(tmp_path: Any) -> None:
+    run = run_as(None, lambda: ctl.main(["status", "--bus=session", f"--runtime-dir={tmp_path}"]))
+    assert (run.code, run.err) == (2, "sysmonctl: --bus and a folder: expected only one of them\n")
+
+
+def test_one_that_ended_is_not_taken_for_one_that_runs() -> None:
+    with a_recorder() as recorder:
+        recorder.start()
+        wait_until(lambda: ask(recorder, "status").code == 0, recorder.said)
+        recorder.end()
+        run = ask(recorder, "status")
+    assert run.code == 1
+    assert "no recorder runs there" in run.err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["disable", "disk"], ["disable", "probe", "disk"]),
+        (["disable", "probe", "disk"], ["disable", "probe", "disk"]),
+        (["--user", "set", "disk", "interval", "1s"], ["--user", "set", "probe", "disk", "interval", "1s"]),
+        (["disable", "disk", "--bus", "session"], ["disable", "probe", "disk", "--bus", "session"]),
+        (["disable", "prob", "disk"], ["disable", "prob", "disk"]),
+        (["enable", "--help"], ["enable", "--help"]),
+        (["enable"], ["enable"]),
+        (["status"], ["status"]),
+    ],
+)
+def test_the_word_probe_may_be_left_out(words: list[str], expected: list[str]) -> None:
+    assert ctl.with_kind(words) == expected
+
+
+def test_a_follower_ends_with_its_recorder() -> None:
+    with a_recorder() as recorder:
+        recorder.start()
+        wait_until(lambda: ask(recorder, "status").code == 0, recorder.said)
+        command = [*PROGRAM, "events", "--follow", *recorder.where()]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
+            recorder.end()
+            said = following.communicate(timeout=HANG_S)[1]
+    assert following.returncode == 1
+    assert "no recorder runs there" in said
