@@ -6,15 +6,16 @@ import os
 import sys
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from sysmon_tools import plot
 from sysmon_tools.output import abandon_standard_output
 from sysmond import __version__
 from sysmond.base import clock, timespec
 from sysmond.base.terminal import put, say
-from sysmond.errors import Error, UsageError
+from sysmond.errors import EXIT_PARTIAL, Error, UsageError
 from sysmond.machine import recorders
 from sysmond.machine.commandline import Parser
 
@@ -25,18 +26,22 @@ if TYPE_CHECKING:
 PROGRAM = "sysmon"
 DESCRIPTION = """Show what this machine is doing, and what it did at any moment that is recorded.
 
-Without --at it is the live view of the running recorder; T there goes back in time."""
+Without --at or a command it is the live view of the running recorder; T there goes back in time."""
 EPILOG = """examples:
   sysmon                              what happens now
   sysmon --at '10 minutes ago'        what happened then: it stuttered
   sysmon replay 14:05                 the same, as below has it
   sysmon --at yesterday --plain       one page, for a pipe or a mail
+  sysmon plot cpu/busy@total          a picture of the last hour
+  sysmon plot disk/await --from=-1d -o disk.svg
 
 keys: Right Left (t T) later, earlier; + - zoom; s S next, previous spike; e E event; C M D sort; l live; q quit.
 
-exit status: 0; 1 failure; 2 wrong usage; 77 no permission.
+exit status: 0; 1 failure; 2 wrong usage; 3 something could not be read; 77 no permission.
 """
 REPLAY = "replay"
+# What is neither the live view nor a moment: each asks an archive, and gives its warnings.
+COMMANDS: dict[str, Callable[["Archive", argparse.Namespace], list[str]]] = {"plot": plot.run}
 PLAIN_WIDTH, PLAIN_HEIGHT = 104, 45
 FRAMES_MAX = 100_000
 
@@ -45,23 +50,49 @@ def parser() -> Parser:
     """Describe the command line; the help in the documentation is made of it."""
     made = Parser(
         PROGRAM,
-        usage="%(prog)s [replay T | --at T] [options]",
+        usage="%(prog)s [--at T] [options] | %(prog)s COMMAND ...",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add = made.add_argument
-    add("words", nargs="*", metavar="replay T", help="the same as --at T")
     add("--at", "-r", metavar="T", help="look at that moment: '10 minutes ago', yesterday, 14:05, 2025-01-31 14:05")
+    _add_pages(made)
+    _add_place(made, is_default=True)
+    add("--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version and end")
+    commands = made.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+
+    def command(name: str, says: str) -> Parser:
+        sub: Parser = commands.add_parser(
+            name, help=says, description=f"{says[0].upper()}{says[1:]}.", allow_abbrev=False
+        )
+        _add_place(sub, is_default=False)
+        return sub
+
+    again = command(REPLAY, "look at a moment, as --at")
+    again.add_argument("at", metavar="T", help="that moment")
+    _add_pages(again)
+    plot.add_options(command("plot", "draw series over a range of time"))
+    return made
+
+
+def _add_pages(made: Parser) -> None:
+    add = made.add_argument
     add("--plain", action="store_true", help="print a page instead of drawing on the terminal")
     add("--frames", type=int, metavar="N", help="so many pages, one a second (with --plain; default: 1)")
-    add("--user", action="store_true", help="your own recorder (default: while it runs)")
-    add("--system", action="store_true", help="the machine's recorder (default where you may read it)")
-    add("--state-dir", metavar="D", help="where the archive is (default: /var/lib/sysmond)")
-    add("--runtime-dir", metavar="D", help="where the daemon keeps what is in RAM (default: /run/sysmond)")
-    add("--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version and end")
-    return made
+
+
+def _add_place(made: Parser, *, is_default: bool) -> None:
+    """Whose archive: before a command and behind it these mean the same."""
+    flag, text = (False, None) if is_default else (argparse.SUPPRESS, argparse.SUPPRESS)
+    add = made.add_argument
+    add("--user", action="store_true", default=flag, help="your own recorder (default: while it runs)")
+    add("--system", action="store_true", default=flag, help="the machine's recorder (default where you may read it)")
+    add("--state-dir", metavar="D", default=text, help="where the archive is (default: /var/lib/sysmond)")
+    add(
+        "--runtime-dir", metavar="D", default=text, help="where the daemon keeps what is in RAM (default: /run/sysmond)"
+    )
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -70,14 +101,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     :raises UsageError: naming what is wrong, and what would be right.
     """
     made = parser()
-    options, rest = made.parse_known_args(argv)
-    made.refuse_unknown(rest)
-    if options.words:
-        if options.words[0] != REPLAY or len(options.words) != 2:  # noqa: PLR2004  the word and the time
-            raise UsageError(f"{' '.join(options.words)!r}: expected 'replay T', or --at T")
-        if options.at is not None:
-            raise UsageError("replay and --at: expected only one of them")
-        options.at = options.words[1]
+    made.refuse_misspelled(argv)
+    options = made.parse_args(argv)
+    if options.command not in {None, REPLAY}:
+        return options
     if options.frames is not None and not 1 <= options.frames <= FRAMES_MAX:
         raise UsageError(f"--frames {options.frames}: expected 1 to {FRAMES_MAX}")
     options.at_ns = None if options.at is None else timespec.parse_moment(options.at, clock.relation())
@@ -105,6 +132,8 @@ def _run(options: argparse.Namespace) -> int:
     archive = history.open(
         state_dir=options.state_dir, runtime_dir=options.runtime_dir, user=options.user, system=options.system
     )
+    if options.command in COMMANDS:
+        return _tell(COMMANDS[options.command](archive, options))
     is_drawn = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     if options.plain or options.frames is not None or not is_drawn:
         if introduction := recorders.introduction(archive.place, system=options.system):
@@ -113,6 +142,13 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     _draw(archive, archive.place, options.at_ns)
     return 0
+
+
+def _tell(warnings: Sequence[str]) -> int:
+    """Say what could not be read, and give the exit code."""
+    for warning in warnings:
+        say(f"warning: {warning}", PROGRAM)
+    return EXIT_PARTIAL if warnings else 0
 
 
 def _print(archive: "Archive", options: argparse.Namespace) -> None:

@@ -3,7 +3,8 @@
 
 import argparse
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NoReturn
 
 from sysmond.errors import UsageError, nearest
@@ -40,6 +41,15 @@ class Parser(argparse.ArgumentParser):
             if word.startswith("-"):
                 option = word.partition("=")[0]
                 raise UsageError(f"unknown option {option!r}{nearest(option, self._option_string_actions)}")
+
+    def refuse_misspelled(self, words: Sequence[str]) -> None:
+        """Refuse an option that neither this program nor a command of it knows: what follows it is no command.
+
+        :raises UsageError: naming those that come nearest.
+        """
+        of_commands = (command._option_string_actions for _, command in subparsers(self))  # noqa: SLF001  as there
+        known = {*self._option_string_actions, *chain.from_iterable(of_commands)}
+        self.refuse_unknown([word for word in words if word.startswith("--") and word.partition("=")[0] not in known])
 
     def _known(self, what: str) -> list[str]:
         named = (action for action in self._actions if what in {action.metavar, action.dest})

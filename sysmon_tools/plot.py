@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws series over a range of time: ``sysmon plot``, on the terminal or into an SVG file."""
+
+import argparse
+import shutil
+from typing import TYPE_CHECKING
+
+from sysmon_tools import presets
+from sysmon_tools.output import put_in_place
+from sysmond.base import clock, timespec
+from sysmond.base.terminal import put
+from sysmond.errors import UsageError
+
+if TYPE_CHECKING:
+    from sysmond.history import Archive
+
+SUFFIX = ".svg"
+SVG_BUCKETS = 800
+_ROOM = 14
+_START = "-1h"
+
+
+def add_options(made: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    add = made.add_argument
+    add("paths", nargs="*", metavar="PATH", help="series to draw, as for sysmon-extract: cpu/busy@total, 'disk/await'")
+    add("--preset", metavar="NAME,...", action="append", default=[], help="the paths that people ask for daily")
+    add("--from", "--since", dest="start", metavar="T", default=_START, help="first moment (default: an hour ago)")
+    add("--to", "--until", dest="end", metavar="T", default="now", help="up to this moment (default: now)")
+    add("--sample", "--interval", "--step", dest="sample", metavar="STEP", default="", help="length of a bucket"
+        " (default: as fits)")  # fmt: skip
+    add("--output-file", "-o", metavar="F.svg", help="write an SVG file (default: draw on the terminal)")
+    add("--utc", action="store_true", help="times in UTC (default: local time)")
+
+
+def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
+    """Draw, and give the warnings.
+
+    :raises UsageError: for a path or time that is wrong, and for a file of another kind.
+    """
+    from datetime import UTC  # noqa: PLC0415  here and below: not before the command line is right
+
+    from sysmon_tools import picture, show, svg, terminal_plot  # noqa: PLC0415  as above
+    from sysmon_tools.style import Style  # noqa: PLC0415  as above
+
+    paths = [*options.paths, *(presets.paths(options.preset) if options.preset else [])]
+    if not paths:
+        raise UsageError("nothing to draw; expected a PATH such as cpu/busy@total, or --preset=cpu")
+    file: str | None = options.output_file
+    if file is not None and not file.endswith(SUFFIX):
+        raise UsageError(f"{file}: a picture is written as SVG; expected a name that ends in {SUFFIX}")
+    start_ns, end_ns = timespec.parse_span(options.start, options.end, clock.relation())
+    if options.sample:
+        timespec.parse_step(options.sample)
+    notation = timespec.Notation.UTC if options.utc else timespec.Notation.LOCAL
+    style = Style(notation, UTC if options.utc else None)
+    size = shutil.get_terminal_size()
+    buckets = SVG_BUCKETS if file is not None else max(20, 2 * (size.columns - _ROOM))
+    seen = picture.look(archive, paths, start_ns, end_ns, buckets, options.sample)
+    if file is None:
+        is_ascii = show.console().options.ascii_only
+        put(*terminal_plot.draw(seen, style, size.columns, size.lines - 2, is_ascii=is_ascii))
+    else:
+        drawn = svg.draw(seen, ", ".join(paths), style)
+
+        def write(where: str) -> None:
+            with open(where, "w", encoding="utf-8", errors="backslashreplace") as written:
+                written.write(drawn)
+
+        put_in_place(file, write, is_restricted=seen.is_restricted)
+    return list(dict.fromkeys(seen.warnings))
