@@ -7,7 +7,6 @@ Imports are late on purpose: a cold start should cost little more than numpy and
 import argparse
 import gc
 import os
-import shutil
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,7 @@ from sysmon_tools.output import (
     ROW_FORMATS,
     STANDARD_OUTPUT,
     abandon_standard_output,
+    display,
     put_file,
     send,
     show,
@@ -375,13 +375,9 @@ def _style(options: argparse.Namespace, chosen: str, docs: dict[str, str] | None
 
 def _screen(options: argparse.Namespace, chosen: str) -> "Display | None":
     """The terminal for which an answer is laid out; None where it goes elsewhere, or is for programs."""
-    if chosen != "table" or options.output_file not in {None, STANDARD_OUTPUT} or not _is_for_people():
+    if chosen != "table" or options.output_file not in {None, STANDARD_OUTPUT}:
         return None
-    from sysmon_tools.grid import Display  # noqa: PLC0415  as above
-
-    columns = None if options.all_columns else shutil.get_terminal_size().columns
-    is_ascii = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    return Display(columns, is_exact=options.exact or options.raw, is_ascii=is_ascii)
+    return display(all_columns=options.all_columns, is_exact=options.exact or options.raw)
 
 
 def _is_for_people() -> bool:

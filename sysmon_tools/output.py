@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from sysmond.errors import Error
 
 if TYPE_CHECKING:
+    from sysmon_tools.grid import Display
     from sysmon_tools.style import Style
     from sysmond.base.result import Result
 
@@ -48,6 +49,20 @@ def send(pieces: Iterable[bytes], path: str | None, *, is_restricted: bool) -> N
             file.writelines(pieces)
 
     put_in_place(path, write, is_restricted=is_restricted)
+
+
+def display(*, all_columns: bool = False, is_exact: bool = False) -> "Display | None":
+    """The terminal for which an answer is laid out; None where standard output is none.
+
+    ``all_columns``: leave nothing out. ``is_exact``: numbers with all their digits.
+    """
+    if sys.stdout is None or not sys.stdout.isatty():
+        return None
+    from sysmon_tools.grid import Display  # noqa: PLC0415  most answers go elsewhere
+
+    columns = None if all_columns else shutil.get_terminal_size().columns
+    is_ascii = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    return Display(columns, is_exact=is_exact, is_ascii=is_ascii)
 
 
 def show(pieces: Iterable[bytes], path: str | None, style: "Style", *, is_restricted: bool, has_pager: bool) -> None:

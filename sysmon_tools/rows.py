@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from sysmon_tools.formats import Remarks, comments, delimited_field, json_remarks, jsonl_remarks, no_formula
+from sysmon_tools.output import display, send, show
 from sysmon_tools.style import Style
 from sysmon_tools.terminal_answer import write_remarks, write_rows
-from sysmond.base.terminal import printable
+from sysmond.base.terminal import printable, put
 
 Rows = Iterable[Sequence[object]]
 Writer = Callable[[Sequence[str], Rows], Iterator[bytes]]
@@ -76,6 +77,20 @@ WRITERS: dict[str, Writer] = {
     "jsonl": _jsonl,
     "table": _table,
 }
+
+
+def send_rows(names: Sequence[str], rows: Sequence[Sequence[object]], chosen: str | None, *, nothing: str) -> None:
+    """Write rows to standard output: in a format, by default as CSV, and on a terminal for people.
+
+    ``nothing``: what people are told where there are none.
+    """
+    screen = None if chosen not in {None, "table"} else display()
+    if screen is None:
+        send(WRITERS[chosen or "csv"](names, rows), None, is_restricted=False)
+    elif rows:
+        show(write_rows(names, rows, screen), None, Style(screen=screen), is_restricted=False, has_pager=True)
+    else:
+        put(nothing)
 
 
 def answered(chosen: str, names: Sequence[str], rows: Rows, remarks: Remarks, style: Style) -> Iterator[bytes]:

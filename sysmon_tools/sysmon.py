@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sysmon_tools import plot
+from sysmon_tools import changes, compare, plot
 from sysmon_tools.output import abandon_standard_output
 from sysmond import __version__
 from sysmond.base import clock, timespec
@@ -34,6 +34,8 @@ EPILOG = """examples:
   sysmon --at yesterday --plain       one page, for a pipe or a mail
   sysmon plot cpu/busy@total          a picture of the last hour
   sysmon plot disk/await --from=-1d -o disk.svg
+  sysmon compare 'yesterday 14:00..15:00' 'today 14:00..15:00'
+  sysmon changes --from=-7d           packages, boots and settings of the last week
 
 keys: Right Left (t T) later, earlier; + - zoom; s S next, previous spike; e E event; C M D sort; l live; q quit.
 
@@ -41,7 +43,11 @@ exit status: 0; 1 failure; 2 wrong usage; 3 something could not be read; 77 no p
 """
 REPLAY = "replay"
 # What is neither the live view nor a moment: each asks an archive, and gives its warnings.
-COMMANDS: dict[str, Callable[["Archive", argparse.Namespace], list[str]]] = {"plot": plot.run}
+COMMANDS: dict[str, Callable[["Archive", argparse.Namespace], list[str]]] = {
+    "plot": plot.run,
+    "changes": changes.run,
+    "compare": compare.run,
+}
 PLAIN_WIDTH, PLAIN_HEIGHT = 104, 45
 FRAMES_MAX = 100_000
 
@@ -61,7 +67,7 @@ def parser() -> Parser:
     _add_pages(made)
     _add_place(made, is_default=True)
     add("--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version and end")
-    commands = made.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    commands = made.add_subparsers(dest="command", metavar="COMMAND", prog=PROGRAM, parser_class=Parser)
 
     def command(name: str, says: str) -> Parser:
         sub: Parser = commands.add_parser(
@@ -74,6 +80,8 @@ def parser() -> Parser:
     again.add_argument("at", metavar="T", help="that moment")
     _add_pages(again)
     plot.add_options(command("plot", "draw series over a range of time"))
+    compare.add_options(command("compare", "put two spans of time side by side, the largest differences first"))
+    changes.add_options(command("changes", "tell what changed between two moments: packages, boots, settings"))
     return made
 
 

@@ -4,7 +4,7 @@
 import argparse
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any, NoReturn
 
 from sysmond.errors import UsageError, nearest
@@ -49,7 +49,8 @@ class Parser(argparse.ArgumentParser):
         """
         of_commands = (command._option_string_actions for _, command in subparsers(self))  # noqa: SLF001  as there
         known = {*self._option_string_actions, *chain.from_iterable(of_commands)}
-        self.refuse_unknown([word for word in words if word.startswith("--") and word.partition("=")[0] not in known])
+        options = [word for word in takewhile(lambda word: word != "--", words) if word.startswith("--")]
+        self.refuse_unknown([word for word in options if word.partition("=")[0] not in known])
 
     def _known(self, what: str) -> list[str]:
         named = (action for action in self._actions if what in {action.metavar, action.dest})

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells what changed between two moments: ``sysmon changes``.
+
+Packages, boots, and whatever is a setting of the machine: kernel, its command line, firmware, governor, mounts. It has
+no engine of its own: a setting is asked for at both ends, and in between for when it became what it is.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from sysmon_tools.output import ROW_FORMATS
+from sysmond.base import clock, timespec
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.paths import naming
+from sysmond.errors import Error, UsageError, nearest
+
+if TYPE_CHECKING:
+    from sysmond.base.result import Column, Event
+    from sysmond.history import Archive
+
+START = "yesterday"
+# How long before the first moment a setting may have been read last.
+BEFORE_NS = 3600 * SECOND_NS
+# How finely is looked for when a setting changed.
+STEPS = 300
+# What is a setting of the machine, and no condition that comes and goes.
+SETTINGS = (
+    "host/*", "cpu_frequency/governor", "cpu_frequency/driver", "cpu_frequency/energy_preference", "ip/forwarding",
+    "ksm/run", "zswap/enabled", "zswap/compressor", "swap/type", "swap/priority", "filesystem/type",
+    "filesystem/device", "filesystem/read_only", "qdisc/kind", "md/level", "md/state", "smart/model", "smart/firmware",
+    "gpu/driver", "tcp/rto_algorithm", "runtime_pm/control", "link/duplex", "cgroup_tree/hierarchies",
+)  # fmt: skip
+KINDS = frozenset({"packages", "mark"})
+MORE_KINDS = KINDS | {"device added", "device removed", "devices changed", "mounted", "unmounted", "link", "screen"}
+NAMES = ("time", "what", "before", "after")
+PACKAGES = "packages"
+
+
+class MachineChange(NamedTuple):
+    """When (UTC ns), what, what it was, and what it is; empty where there was, or is, none."""
+
+    time_ns: int
+    what: str
+    before: str
+    after: str
+
+
+def add_options(made: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    add = made.add_argument
+    add("--from", "--since", dest="start", metavar="T", default=START, help="first moment (default: %(default)s)")
+    add("--to", "--until", dest="end", metavar="T", default="now", help="up to this moment (default: now)")
+    add("--packages", action="store_true", help="a line for each package, not for each run of the package manager")
+    add("--all", action="store_true", help="also devices, mounts, links and screens that came and went")
+    add("--format", metavar="FORMAT", help=f"{', '.join(ROW_FORMATS)} (default: csv; on a terminal, table)")
+
+
+def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
+    """Tell, and give the warnings.
+
+    :raises UsageError: for a time or a format that there is not.
+    """
+    from sysmon_tools import rows  # noqa: PLC0415  here and below: not before the command line is right
+
+    if options.format not in {None, *ROW_FORMATS}:
+        raise UsageError(f"--format {options.format!r}{nearest(options.format, ROW_FORMATS)}")
+    start_ns, end_ns = timespec.parse_span(options.start, options.end, clock.relation())
+    changes = [
+        *_boots(archive, start_ns, end_ns),
+        *_happened(archive, start_ns, end_ns, by_package=options.packages, is_all=options.all),
+        *_settings(archive, start_ns, end_ns),
+    ]
+    listed = [
+        (timespec.format_time(change.time_ns // SECOND_NS * SECOND_NS), *change[1:]) for change in sorted(changes)
+    ]
+    rows.send_rows(NAMES, listed, options.format, nothing="nothing changed in that range, as far as it is recorded")
+    return list(dict.fromkeys(archive.warnings))
+
+
+def _time(time_ns: int) -> str:
+    return timespec.format_time(time_ns // SECOND_NS * SECOND_NS)
+
+
+def _boots(archive: "Archive", start_ns: int, end_ns: int) -> Iterator[MachineChange]:
+    """Each boot that began between the two, but for the first that is recorded."""
+    for before, boot in pairwise(archive.boots()):
+        if start_ns <= boot.start_ns < end_ns:
+            yield MachineChange(
+                boot.start_ns, "boot", f"until {timespec.format_time(before.end_ns // SECOND_NS * SECOND_NS)}", ""
+            )
+
+
+def _happened(
+    archive: "Archive", start_ns: int, end_ns: int, *, by_package: bool, is_all: bool
+) -> Iterator[MachineChange]:
+    """What was announced: of packages a run each, or each by itself."""
+    for event in archive.events(start_ns, end_ns):
+        if event.kind == PACKAGES and by_package:
+            yield from _packages(event)
+        elif event.kind in (MORE_KINDS if is_all else KINDS):
+            yield MachineChange(event.time_ns, event.kind, event.subject, event.text)
+
+
+def _packages(event: "Event") -> Iterator[MachineChange]:
+    """Each package of a run; its detail is ``DONE: NAME VERSION, NAME OLD → NEW; DONE: …``."""
+    for part in (event.detail or event.text).split("; "):
+        done, _, listed = part.partition(": ")
+        for spelled in listed.split(", ") if listed else ():
+            name, _, versions = spelled.partition(" ")
+            before, arrow, after = versions.partition(" → ")
+            was, now = (before, after) if arrow else (before, "") if done == "removed" else ("", before)
+            yield MachineChange(event.time_ns, f"{done} {name}", was, now)
+
+
+def _settings(archive: "Archive", start_ns: int, end_ns: int) -> Iterator[MachineChange]:
+    """Each setting that is another at the end than at the beginning, and when it became that."""
+    recorded = [entry.path for entry in archive.catalogue() if any(is_meant(entry.path) for is_meant in _MEANT)]
+    if not recorded:
+        return
+    ends = _asked(archive, recorded, start_ns, end_ns, end_ns - start_ns)
+    earlier = _asked(archive, recorded, start_ns - BEFORE_NS, start_ns, BEFORE_NS)
+    changed = {}
+    for path, (_, values) in ends.items():
+        before = [value for value in earlier.get(path, ((), ()))[1] if value is not None]
+        known = [value for value in (*before[-1:], *values) if value is not None]
+        if known and known[0] != known[-1]:
+            changed[path] = (known[0], known[-1])
+    if not changed:
+        return
+    finer = _asked(archive, list(changed), start_ns, end_ns, max(SECOND_NS, (end_ns - start_ns) // STEPS))
+    for path, (before_, after) in changed.items():
+        yield MachineChange(_since(*finer[path], after, end_ns), path, before_, after)
+
+
+_MEANT = tuple(naming(setting) for setting in SETTINGS)
+_Course = tuple[Sequence[int], Sequence[str | None]]
+
+
+def _asked(archive: "Archive", paths: Sequence[str], start_ns: int, end_ns: int, step_ns: int) -> dict[str, _Course]:
+    """The first and last value of each step, in order, each with the time at which its step begins."""
+    step = f"{max(1, step_ns // SECOND_NS)}s"
+    try:
+        result = archive.select(*paths, start=start_ns, end=end_ns, step=step, stat=("first", "last"))
+    except Error:  # Nothing of that is recorded then.
+        return {}
+    courses: dict[str, list[Column]] = {}
+    for column in result.columns:
+        courses.setdefault(column.path, []).append(column)
+    times = [time for time in result.times_ns.tolist() for _ in range(2)]
+    return {
+        path: (times, [value for pair in zip(*map(_spelled, columns), strict=True) for value in pair])
+        for path, columns in courses.items()
+    }
+
+
+def _spelled(column: "Column") -> list[str | None]:
+    if column.texts is not None:
+        return list(column.texts)
+    return [None if value != value else f"{value:g}" for value in column.values.tolist()]  # noqa: PLR0124  NaN
+
+
+def _since(times_ns: Sequence[int], values: Sequence[str | None], now: str, end_ns: int) -> int:
+    """When a value became what it is at the end."""
+    since_ns = end_ns
+    for time_ns, value in zip(reversed(times_ns), reversed(values), strict=True):
+        if value is not None and value != now:
+            break
+        if value == now:
+            since_ns = time_ns
+    return since_ns
