@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from sysmon_tools import presets, tasks
 from sysmon_tools.output import (
@@ -36,10 +36,12 @@ if TYPE_CHECKING:
     from sysmon_tools.grid import Display
     from sysmon_tools.style import Style
     from sysmond.base.result import Entry, LongEntry, Result
+    from sysmond.history import Archive
 
 PROGRAM = "sysmon-extract"
 
-FORMATS = (*ROW_FORMATS, *FILE_FORMATS, "openmetrics")
+OPENMETRICS = "openmetrics"
+FORMATS = (*ROW_FORMATS, *FILE_FORMATS, OPENMETRICS)
 EXPLAIN_FORMATS = ("table", "json", "jsonl")
 _DELIMITED = ("csv", "tsv")
 _SUFFIXES = {
@@ -59,6 +61,9 @@ _SUFFIXES = {
 }
 
 _HELP_WIDTH = 100
+INTERRUPTED = 130
+# How old what is newest may be.
+NEWEST_BACK = "-10min"
 # It ends soon: so many more objects than there were are looked through for garbage, and what is still imported is none.
 GARBAGE_MIN = 50_000
 
@@ -151,6 +156,9 @@ def parser() -> Parser:
     add("--no-comments", action="store_true", help="no lines with # about gaps and events, in csv, tsv and table")
     add("--spreadsheet", action="store_true", help="csv or tsv for a spreadsheet: --units, --no-comments, and no text"
         " that it would compute")  # fmt: skip
+    add("--no-timestamps", action="store_true", help="openmetrics: only the newest values, for node_exporter's textfile"
+        " collector")  # fmt: skip
+    add("--every", metavar="STEP", help="write --output-file anew so often, until interrupted")
     add("--exact", action="store_true", help="on a terminal: numbers with all their digits")
     add("--all-columns", action="store_true", help="on a terminal: also those for which there is no room")
     add("--no-pager", action="store_true", help="on a terminal: what is longer than that is not shown by PAGER (less)")
@@ -234,8 +242,9 @@ def _check_times(options: argparse.Namespace) -> None:
     for text in (options.start, options.end, options.at, options.started):
         if text is not None:
             timespec.parse_time(text, now_ns=time.time_ns(), boot_ns=0)
-    if options.sample is not None:
-        timespec.parse_step(options.sample)
+    for step in (options.sample, options.every):
+        if step is not None:
+            timespec.parse_step(step)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -253,6 +262,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return NotPermittedError.exit_code
     except OSError as problem:
         _say(_described(problem))
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except MemoryError:
         _say("not enough memory for that; a larger --sample, fewer paths or less time need less")
     return Error.exit_code
@@ -289,6 +300,13 @@ def _run(options: argparse.Namespace) -> int:
     )
     if _is_for_people() and (introduction := recorders.introduction(archive.place, system=options.system)):
         _say(introduction)
+    if options.every:
+        return _write_again_and_again(archive, options, chosen)
+    return _answer(archive, options, chosen)
+
+
+def _answer(archive: "Archive", options: argparse.Namespace, chosen: str) -> int:
+    """Ask, write, say what is missing, and give the exit code."""
     notes: Sequence[str] = ()
     if options.is_long:
         warnings, notes = tasks.run(archive, options, chosen, _style(options, chosen))
@@ -303,6 +321,22 @@ def _run(options: argparse.Namespace) -> int:
     for warning in warnings:
         _say(f"warning: {warning}")
     return EXIT_PARTIAL if warnings else 0
+
+
+def _write_again_and_again(archive: "Archive", options: argparse.Namespace, chosen: str) -> NoReturn:
+    """Write the file anew at each step of the wall clock; what goes wrong once is said, and tried again."""
+    from sysmond.base import timespec  # noqa: PLC0415  as above
+
+    step_ns, said = timespec.parse_step(options.every), ""
+    while True:
+        try:
+            _answer(archive, options, chosen)
+            said = ""
+        except Error as problem:
+            if str(problem) != said:
+                said = str(problem)
+                _say(said)
+        time.sleep((step_ns - time.time_ns() % step_ns) / 1e9)
 
 
 def _of_presets(archive: Queryable, options: argparse.Namespace, chosen: str) -> tuple[list[str], list[str]]:
@@ -340,6 +374,16 @@ def choose_format(options: argparse.Namespace) -> str:
         chosen = "table"
     else:
         chosen = "table" if _is_for_people() else "csv"
+    _check_format(options, chosen)
+    return chosen
+
+
+def _check_format(options: argparse.Namespace, chosen: str) -> None:
+    """Refuse what a format has nothing of.
+
+    :raises UsageError: naming both.
+    """
+    output_file = options.output_file
     for option, known in (("list", ROW_FORMATS), ("explain", EXPLAIN_FORMATS)):
         if getattr(options, option) and chosen not in known:
             raise UsageError(f"--{option} has no format {chosen!r}; there are {', '.join(known)}")
@@ -350,12 +394,15 @@ def choose_format(options: argparse.Namespace) -> str:
     ):
         if getattr(options, option) and chosen not in formats:
             raise UsageError(f"--{option.replace('_', '-')} with format {chosen!r}: expected {' or '.join(formats)}")
+    if options.no_timestamps and chosen != OPENMETRICS:
+        raise UsageError(f"--no-timestamps with format {chosen!r}: expected {OPENMETRICS}")
+    if options.every and (output_file in {None, STANDARD_OUTPUT} or options.list or options.explain):
+        raise UsageError("--every writes a file anew: expected --output-file=F, and no --list or --explain")
     if chosen in FILE_FORMATS and output_file in {None, STANDARD_OUTPUT}:
         raise UsageError(f"format {chosen!r} needs a file: --output-file=F.{FILE_FORMATS[chosen]}")
-    return chosen
 
 
-def _style(options: argparse.Namespace, chosen: str, docs: dict[str, str] | None = None) -> "Style":
+def _style(options: argparse.Namespace, chosen: str) -> "Style":
     from sysmon_tools.style import Style  # noqa: PLC0415  as above
     from sysmond.base.timespec import Notation  # noqa: PLC0415  as above
 
@@ -363,9 +410,7 @@ def _style(options: argparse.Namespace, chosen: str, docs: dict[str, str] | None
     is_spreadsheet = bool(options.spreadsheet)
     return Style(
         notation,
-        None,
-        docs,
-        options.all_events,
+        all_events=options.all_events,
         has_units=options.units or is_spreadsheet,
         has_comments=not (options.no_comments or is_spreadsheet),
         is_spreadsheet=is_spreadsheet,
@@ -453,12 +498,13 @@ def _extract(archive: Queryable, options: argparse.Namespace, chosen: str) -> tu
     """Write values, or how they come about; gives the warnings and the notes."""
     result = archive.select(
         *options.paths,
-        start=options.start,
+        start=options.start or (NEWEST_BACK if options.no_timestamps else None),
         end=options.end,
         step=options.sample,
         stat=options.stats,
         boot=options.boot,
-        raw=options.raw,
+        # Prometheus makes rates itself, of counters.
+        raw=options.raw or (chosen == OPENMETRICS and not (options.sample or options.stat or options.summary)),
         explain=options.explain,
         drop=options.drop or (),
         summary=options.summary,
@@ -492,12 +538,16 @@ def _write(archive: Queryable, result: "Result", options: argparse.Namespace, ch
         asked = terminal_answer.Arrangement(is_chosen=_are_chosen(options))
         _show(terminal_answer.write(result, style, style.screen, asked), options, style)
         return
-    docs = None
-    if chosen == "openmetrics":
+    if chosen == OPENMETRICS:
         with suppress(Error):  # What long tables have is not listed by series.
-            docs = {entry.path: entry.doc for entry in archive.catalogue(*options.paths, boot=options.boot)}
+            entries = archive.catalogue(*options.paths, boot=options.boot)
+            style = style._replace(
+                docs={entry.path: entry.doc for entry in entries},
+                per={entry.path.partition("/")[0]: entry.per for entry in entries},
+                is_newest=options.no_timestamps,
+            )
     send(
-        formats.WRITERS[chosen](result, _style(options, chosen, docs)),
+        formats.WRITERS[chosen](result, style),
         options.output_file,
         is_restricted=_is_restricted(result),
     )

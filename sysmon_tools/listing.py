@@ -76,7 +76,7 @@ def _table(name: str, listed: Sequence[Listed]) -> tuple[object, ...]:
         return name, first.per, None, str(first.sensitivity), shorten(first.doc, _WIDTH, placeholder=" …")
     paths = [entry.path.partition("/")[2].partition("@") for entry in listed]
     columns = ", ".join(dict.fromkeys(metric for metric, _, _ in paths))
-    per = "instance" if any(separator for _, separator, _ in paths) else None
+    per = first.per or ("instance" if any(separator for _, separator, _ in paths) else None)
     return name, per, len(listed), str(first.sensitivity), shorten(columns, _WIDTH, placeholder=" …")
 
 

@@ -4,6 +4,10 @@
 Source: https://github.com/prometheus/OpenMetrics (1.0). A family's name ends in its unit, a counter's
 samples in ``_total``; a family stands in one piece, and within it each series, its times ascending.
 Rates, and sums over buckets, are gauges there: only a counter as stored (``--raw``) is a counter.
+
+An instance has the name of what it is for a label: ``cpu``, ``device``, ``interface``; ``instance`` would be the whole
+machine, and Prometheus renames it. The newest values alone are written in the older text format (0.0.4), which knows no
+info, for the textfile collector of node_exporter.
 """
 
 import re
@@ -17,6 +21,9 @@ from sysmond.base.model import ABSENT, Semantics
 from sysmond.base.result import Column, Event, Int64Array, Result
 from sysmond.base.terminal import printable
 
+# What others call what our tables are about.
+_LABELS = {"mount": "mountpoint", "disk": "device"}
+_INSTANCE = "instance"
 _UNIT_WORDS = {
     "%": "percent",
     "B": "bytes",
@@ -46,14 +53,22 @@ def write(result: Result, style: Style) -> Iterator[bytes]:
     for (wanted, unit, kind), columns in families.items():
         name = wanted if wanted not in used else f"{columns[0].stat}_{wanted}"
         used.add(name)
-        yield _head(name, unit, kind, (style.docs or {}).get(columns[0].path, "")).encode()
+        doc = (style.docs or {}).get(columns[0].path, "")
+        sample = f"{name}_total" if kind == "counter" else f"{name}_info" if kind == "info" else name
+        if style.is_newest:
+            yield _head(sample, "", "gauge" if kind == "info" else kind, doc).encode()
+        else:
+            yield _head(name, unit, kind, doc).encode()
         for column in columns:
-            labels = _labels(column, several=several)
-            if column.texts is not None:
-                yield from _infos(name, labels, column.texts, result.times_ns)
+            labels = _labels(column, (style.per or {}).get(column.path.partition("/")[0], ""), several=several)
+            if style.is_newest:
+                yield from _newest(sample, labels, column)
+            elif column.texts is not None:
+                yield from _infos(sample, labels, column.texts, result.times_ns)
             else:
-                sample = f"{name}_total" if kind == "counter" else name
                 yield from _samples(sample, labels, column, result.times_ns)
+    if style.is_newest:
+        return
     yield from _family("sysmond_gap_seconds", "gauge", "A time without values, by its cause.", _gaps(result))
     yield from _family("sysmond_event", "info", "Something that happened.", _events(style.shown(result.events)))
     yield b"# EOF\n"
@@ -135,12 +150,31 @@ def _escaped(text: str) -> str:
     return "\\n".join(printable(line).replace("\\", "\\\\").replace('"', '\\"') for line in text.split("\n"))
 
 
-def _labels(column: Column, *, several: bool) -> str:
+def _labels(column: Column, per: str, *, several: bool) -> str:
+    """Spell what a series is about; ``per``: what its table has a row for, parts of it separated by colons."""
     _, separator, instance = column.path.partition("@")
-    pairs = [f'instance="{_escaped(instance)}"'] if separator else []
-    if several:
-        pairs.append(f'stat="{column.stat}"')
-    return ",".join(pairs)
+    names = [re.sub(r"[^a-z0-9_]", "_", name.lower()) for name in per.split(":")]
+    parts = instance.split(":", len(names) - 1)
+    if not per or len(parts) != len(names):
+        names, parts = [names[0] or _INSTANCE], [instance]
+    pairs = [f'{_LABELS.get(name, name)}="{_escaped(part)}"' for name, part in zip(names, parts, strict=True)]
+    return ",".join([*(pairs if separator else []), *([f'stat="{column.stat}"'] if several else [])])
+
+
+def _newest(name: str, labels: str, column: Column) -> Iterator[bytes]:
+    """Write the newest point of one series, if it has any."""
+    if column.texts is not None:
+        text = next((text for text in reversed(column.texts) if text is not None), None)
+        if text is not None:
+            pairs = ",".join(filter(None, (labels, f'value="{_escaped(text)}"')))
+            yield f"{name}{{{pairs}}} 1\n".encode()
+        return
+    there = np.isfinite(column.values) if column.integers is None else column.integers != ABSENT
+    if there.any():
+        last = column.at(np.flatnonzero(there)[-1:])
+        yield from blocks(
+            [f"{name}{{{labels}}} ".encode() if labels else f"{name} ".encode(), column_cells(last), b"\n"], 1
+        )
 
 
 def _samples(name: str, labels: str, column: Column, times_ns: Int64Array) -> Iterator[bytes]:
@@ -162,4 +196,4 @@ def _infos(name: str, labels: str, texts: tuple[str | None, ...], times_ns: Int6
     for text in dict.fromkeys(text for text in texts if text is not None):
         times = times_ns[np.fromiter((one == text for one in texts), bool, len(texts))]
         pairs = ",".join(filter(None, (labels, f'value="{_escaped(text)}"')))
-        yield from blocks([f"{name}_info{{{pairs}}} 1 ".encode(), integer_cells(times, 9), b"\n"], len(times))
+        yield from blocks([f"{name}{{{pairs}}} 1 ".encode(), integer_cells(times, 9), b"\n"], len(times))

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 
 class Style(NamedTuple):
-    """How times are written. ``docs``: sentences about series by path, for formats that carry them.
+    """How times are written.
 
+    ``docs``: sentences about series by path, for formats that carry them; ``per``: what a table has a row for, by its
+    name, for those that call instances so. ``is_newest``: only the newest values, untimed.
     ``all_events``: also those that seldom explain anything. Of lines of fields: ``has_units`` in the header,
     ``has_comments`` about gaps and events; ``is_spreadsheet``: no text may be taken for a formula. ``screen``: the
     terminal on which people read it.
@@ -30,6 +32,8 @@ class Style(NamedTuple):
     has_comments: bool = True
     is_spreadsheet: bool = False
     screen: "Display | None" = None
+    per: Mapping[str, str] | None = None
+    is_newest: bool = False
 
     def shown(self, events: "Iterable[Event]") -> "list[Event]":
         """Choose the events that are said beside an answer."""

@@ -116,7 +116,7 @@ class Archive:
                     wide.sensitivity(line.restricted & {key.table}),
                     *(derived_of[key][1] if key in derived_of else ranges[key]),
                     is_derived=key in derived_of,
-                )
+                )._replace(per=line.per.get(key.table, ""))
                 for key in sorted(chosen)
             ]
 

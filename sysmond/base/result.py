@@ -341,7 +341,8 @@ class Boot(NamedTuple):
 class Entry(NamedTuple):
     """A recorded series: what it is, from when to when (UTC nanoseconds), how often.
 
-    ``formula``: of a series that is not recorded, but follows from others.
+    ``formula``: of a series that is not recorded, but follows from others. ``per``: what its table has a row for, such
+    as ``cpu``, or ``cache`` and ``cpu`` as ``cache:cpu``; empty where that is the whole system, or unknown.
     """
 
     path: str
@@ -353,6 +354,7 @@ class Entry(NamedTuple):
     interval_ns: int
     sensitivity: Sensitivity = Sensitivity.PUBLIC
     formula: str = ""
+    per: str = ""
 
 
 class LongEntry(NamedTuple):

@@ -165,9 +165,12 @@ class Timeline:
         metrics: dict[tuple[str, str], Metric] = {}
         self._declaring: dict[tuple[str, str], str] = {}
         self._said: dict[str, Answers] = {}
+        self.per: dict[str, str] = {}
+        """What each table has a row for, as its newest source declares it."""
         sources = [*self._sources, *self._newest]
         for source in sorted(sources, key=lambda source: self._newest_ns(source.recording), reverse=True):
             for table in source.recording.tables.values():
+                self.per.setdefault(table.name, table.per)
                 if table.answers is not None:
                     self._said.setdefault(table.name, table.answers)
                 for metric in table.metrics:

@@ -386,6 +386,65 @@ def test_openmetrics_takes_its_help_from_the_catalogue(
     assert "# HELP sysmond_memory_available_bytes About memory/available.\n" in capsys.readouterr().out
 
 
+def test_prometheus_gets_counters_unless_buckets_are_asked_for(archive: FakeArchive) -> None:
+    assert extract.main(["memory", "--format=openmetrics"]) == 0
+    raw = [archive.asked["raw"]]
+    assert extract.main(["memory", "--format=openmetrics", "--sample=1min"]) == 0
+    raw.append(archive.asked["raw"])
+    assert extract.main(["memory", "--format=csv"]) == 0
+    assert [*raw, archive.asked["raw"]] == [True, False, False]
+
+
+def test_the_newest_are_asked_of_the_last_minutes(archive: FakeArchive, capsys: pytest.CaptureFixture[str]) -> None:
+    assert extract.main(["memory", "--format=openmetrics", "--no-timestamps"]) == 0
+    assert archive.asked["start"] == "-10min"
+    assert "sysmond_memory_available_bytes 3\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--no-timestamps"], "--no-timestamps with format 'csv': expected openmetrics"),
+        (["--every=15s"], "expected --output-file=F"),
+        (["--every=15s", "--output-file=-"], "expected --output-file=F"),
+        (["--every=soon", "--output-file=a.prom"], "soon"),
+        (["--every=15s", "--output-file=a.csv", "--list"], "no --list or --explain"),
+    ],
+)
+def test_what_is_written_again_and_again_goes_to_a_file(
+    archive: FakeArchive, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert extract.main(["memory", *words]) == 2
+    assert archive.asked == {}
+    assert said in capsys.readouterr().err
+
+
+def test_a_file_is_written_anew_until_somebody_interrupts_it(
+    archive: FakeArchive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """What goes wrong again and again is said once, and the file is written when it can be."""
+    file, waits = tmp_path / "a.prom", list[float]()
+
+    def wait(length_s: float) -> None:
+        waits.append(length_s)
+        match len(waits):
+            case 1 | 2:
+                assert "sysmond_memory_available_bytes 3\n" in file.read_text()
+                archive.failure = Error("nothing recorded yet")
+            case 3:
+                archive.failure = None
+                file.unlink()
+            case _:
+                assert file.exists()
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", wait)
+    words = ["memory", "--no-timestamps", "--every=15s", f"--output-file={file}"]
+    assert extract.main(words) == 130
+    assert all(0 < length_s <= 15 for length_s in waits)
+    assert capsys.readouterr().err == "sysmon-extract: nothing recorded yet\n"
+
+
 def test_a_file_is_written_whole(archive: FakeArchive, tmp_path: Path) -> None:
     target = tmp_path / "lastday.log"
     assert extract.main(["memory", "--utc", f"--output-file={target}"]) == 0

@@ -331,6 +331,40 @@ def test_openmetrics_counters_as_stored_are_counters() -> None:
     assert lines[3] == 'sysmond_cpu_user_seconds_total{instance="cpu0"} 2.5 1700000001'
 
 
+@pytest.mark.parametrize(
+    ("per", "instance", "labels"),
+    [
+        ("", "x", 'instance="x"'),
+        ("cpu", "cpu0", 'cpu="cpu0"'),
+        ("CPU", "cpu0", 'cpu="cpu0"'),
+        ("mount", "/home", 'mountpoint="/home"'),
+        ("cpu:state", "cpu0:C1", 'cpu="cpu0",state="C1"'),
+        ("cpu:state", "total", 'cpu="total"'),
+        ("sensor", "nvme:Composite", 'sensor="nvme:Composite"'),
+        ("interface:MHz", "wlan0:5180", 'interface="wlan0",mhz="5180"'),
+        ("array:device", "md0:sda", 'array="md0",device="sda"'),
+    ],
+)
+def test_openmetrics_calls_an_instance_what_it_is(per: str, instance: str, labels: str) -> None:
+    style = UTC._replace(per={"a": per})
+    line = written("openmetrics", result(exact(f"a/b@{instance}", [1, 2, 3])), style).splitlines()[2]
+    assert line.startswith(f"sysmond_a_b_bytes{{{labels}}} 1 ")
+
+
+def test_the_newest_values_are_in_the_older_text_format_untimed() -> None:
+    counter = Column("cpu/user@cpu0", "s", Semantics.COUNTER, "last", integers=np.array([100, 250, ABSENT]), scale=2)
+    answer = Result(times(3), (counter, text("host/kernel", ["6.1", "6.2", None]), exact("a/b", [ABSENT] * 3)), (), 0)
+    style = UTC._replace(is_newest=True, per={"cpu": "cpu"}, docs={"cpu/user@cpu0": "Time."})
+    assert written("openmetrics", answer, style) == (
+        "# TYPE sysmond_cpu_user_seconds_total counter\n"
+        "# HELP sysmond_cpu_user_seconds_total Time.\n"
+        'sysmond_cpu_user_seconds_total{cpu="cpu0"} 2.5\n'
+        "# TYPE sysmond_host_kernel_info gauge\n"
+        'sysmond_host_kernel_info{value="6.2"} 1\n'
+        "# TYPE sysmond_a_b_bytes gauge\n"
+    )
+
+
 def test_openmetrics_families_have_one_type_each() -> None:
     answer = result(
         rate("a/b", [1.0, 2.0, 3.0]), rate("a/b", [1.0, 2.0, 3.0], stat="max"), text("a/b_percent", ["x", "y", "z"])
