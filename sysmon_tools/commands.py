@@ -14,10 +14,11 @@ from sysmon_tools.show import CommandOutput, duration, fields, interval, megabyt
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.terminal import put
-from sysmond.base.timespec import format_time, parse_moment, parse_span, parse_step
+from sysmond.base.timespec import format_time, parse_moment, parse_span
 from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH, PROBE, probe_path
 from sysmond.errors import UsageError, nearest
 
+DEFAULT = "default"
 NO_OPTIONS: dict[str, Any] = {}
 Command = Callable[[Client, argparse.Namespace], Awaitable[CommandOutput | None]]
 
@@ -189,10 +190,38 @@ async def disable(client: Client, options: argparse.Namespace) -> CommandOutput:
 
 
 async def set_(client: Client, options: argparse.Namespace) -> CommandOutput:
-    """Change how often a probe is read."""
-    interval_ns = 0 if options.value == "default" else parse_step(options.value)
-    await client.call("SetInterval", "sta{sv}", options.name, interval_ns, NO_OPTIONS)
-    return await _changed(client, options.name)
+    """Change a setting, of a probe or any other.
+
+    :raises UsageError: where the words name none.
+    """
+    key, value = _setting(options.words)
+    spelled = "" if value == DEFAULT else value
+    outcome = await client.call("SetSetting", "ssa{sv}", key, spelled, NO_OPTIONS)
+    rows = await client.call("GetConfig", "a{sv}", NO_OPTIONS)
+    now = next((row for row in rows if row[0] == key), None)
+    setting = {"key": key, "value": value if now is None else now[1], "behind": outcome.get("behind", {})}
+
+    def show() -> None:
+        put(f"{key}: {setting['value']}{' (default)' if now is None or not now[2] else ''}")
+        _put_behind(setting["behind"])
+
+    return CommandOutput(setting, show)
+
+
+def _setting(words: Sequence[str]) -> tuple[str, str]:
+    """The key and the value that words mean: ``SECTION.KEY VALUE``, or ``[probe] NAME KEY VALUE``.
+
+    :raises UsageError: where they mean none.
+    """
+    named = list(words[1:] if words[0] == "probe" and len(words) > 2 else words)  # noqa: PLR2004  a key and its value
+    match named:
+        case [key, value] if "." in key:
+            return key, value
+        case [name, key, value]:
+            return f"probes.{name}.{key}", value
+        case _:
+            right = "expected KEY VALUE, such as tiers.1s.size 1GB, or NAME KEY VALUE, such as memory interval 5s"
+            raise UsageError(f"set {' '.join(words)}: {right}")
 
 
 async def reset(client: Client, options: argparse.Namespace) -> CommandOutput:
@@ -260,10 +289,14 @@ async def reload(client: Client, _: argparse.Namespace) -> CommandOutput:
 
     def show() -> None:
         put("configuration: read again")
-        for part, why in behind.items():
-            put(f"{part}: not yet: {why}")
+        _put_behind(behind)
 
     return CommandOutput({"reloaded": True, "behind": behind}, show)
+
+
+def _put_behind(behind: Mapping[str, str]) -> None:
+    for part, why in behind.items():
+        put(f"{part}: not yet: {why}")
 
 
 async def config(client: Client, options: argparse.Namespace) -> CommandOutput:

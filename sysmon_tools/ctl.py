@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "sysmonctl"
 PROBE = "probe"
-# Commands about a probe, and how many words follow where that word is left out.
-_OF_PROBES = {"enable": 1, "disable": 1, "reset": 1, "set": 3}
+# Commands about a probe, before whose name the word may stand.
+_OF_PROBES = frozenset({"enable", "disable", "reset"})
 _WITH_VALUE = frozenset({"--bus", "--runtime-dir", "--state-dir"})
 LISTS = ("probes", "tables", "metrics", "clients", "boots", "pins")
 
@@ -59,13 +59,13 @@ def parser() -> Parser:
         ("disable", "let a probe record no more, now and after the next start"),
     ):
         _add_probe(command(name, says))
-    settable = command("set", "change how a probe runs, now and after the next start")
-    _add_probe(settable)
-    settable.add_argument("key", metavar="KEY", choices=("interval",), help="interval")
+    settable = command("set", "change a setting, now and after the next start")
     settable.add_argument(
-        "value",
-        metavar="VALUE",
-        help="such as 500ms, 5s or 1min; 'default' as the configuration or else the probe says",
+        "words",
+        metavar="KEY VALUE",
+        nargs="+",
+        help="such as 'tiers.1s.size 1GB', as 'config' shows them; of a probe also 'memory interval 5s', 'process "
+        "sensitivity restricted'; the value 'default' takes it back",
     )
     _add_probe(command("reset", "take a probe out of quarantine, or back to its lane"))
     command("show", "tell all about a probe").add_argument("name", metavar="NAME", help="of its table")
@@ -125,7 +125,7 @@ def with_kind(words: Sequence[str]) -> list[str]:
     rest = words[at + 1 :]
     values = {place + 1 for place, word in enumerate(rest) if word in _WITH_VALUE}
     named = [word for place, word in enumerate(rest) if place not in values and not word.startswith("-")]
-    is_left_out = len(named) == _OF_PROBES[words[at]] and named[0] == rest[0]
+    is_left_out = len(named) == 1 and named[0] == rest[0]
     return [*words[: at + 1], *([PROBE] if is_left_out else []), *rest]
 
 

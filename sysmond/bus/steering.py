@@ -66,6 +66,12 @@ class Steering(Interface):
         read_options(options, {})
         await self.interval(name, interval_ns)
 
+    @method("key:s value:s options:a{sv}", "outcome:a{sv}", action="configure")
+    async def set_setting(self, _: CallContext, key: str, value: str, options: Options) -> dict[str, Variant]:
+        """Change a setting as the configuration spells it, now and after the next start; empty: as the files say."""
+        read_options(options, {})
+        return _behind(await self._order(key, value or None))
+
     @method("name:s options:a{sv}", action="configure")
     async def reset_probe(self, _: CallContext, name: str, options: Options) -> None:
         """Forget what is held against a probe: out of quarantine, back to its lane."""
@@ -143,9 +149,12 @@ class Steering(Interface):
     async def set(self, name: str, key: str, *, value: object) -> None:
         """Have one key of a probe changed."""
         self._known(name)
-        order: Order = {"do": "set", "probe": name, "key": key, "value": value}
+        await self._order(f"probes.{name}.{key}", value)
+
+    async def _order(self, key: str, value: object) -> "Order":
+        order: Order = {"do": "set", "key": key, "value": value}
         try:
-            await ask(self._folders, DAEMON, order, PLAN_S)
+            return await ask(self._folders, DAEMON, order, PLAN_S)
         except (NotAuthorizedError, UnavailableError):
             raise
         except RefusedError as refusal:

@@ -150,16 +150,13 @@ class Reloading:
         match order:
             case {"do": "reload"}:
                 return self.reload()
-            case {"do": "set", "probe": str(probe), "key": str(key), "value": None | bool() | int() | float() | str()}:
+            case {"do": "set", "key": str(key), "value": None | bool() | int() | float() | str()}:
                 value = order["value"]
                 spelled = value if isinstance(value, str) else json.dumps(value)
-                change = "--unset" if value is None else "--set"
-                words = f"probes.{probe}.{key}" if value is None else f"probes.{probe}.{key}={spelled}"
-                return self._ask(ChangeRequest((f"{change}={words}",), [Later()]))
+                change = f"--unset={key}" if value is None else f"--set={key}={spelled}"
+                return self._ask(ChangeRequest((change,), [Later()]))
             case {"do": "set"}:
-                return {
-                    "error": "set: expected 'probe', 'key' and 'value': two texts, and a text, number, truth or null"
-                }
+                return {"error": "set: expected 'key' and 'value': a text, and a text, number, truth or null"}
             case _:
                 return {"error": f"{order.get('do')!r} is not an order; 'reload' and 'set' are"}
 

@@ -333,7 +333,7 @@ def _parser() -> Parser:
     for option, is_set in (("--set", True), ("--unset", False)):
         parser.add_argument(
             option,
-            metavar="probes.NAME.KEY=VALUE" if is_set else "probes.NAME.KEY",
+            metavar="SECTION.KEY=VALUE" if is_set else "SECTION.KEY",
             type=partial(_change, is_set=is_set),
             dest="changes",
             action="append",

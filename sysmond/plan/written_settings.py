@@ -21,7 +21,7 @@ HEAD = """\
 """
 # What YAML takes for a text, a number or a truth as it stands.
 _PLAIN = re.compile(r"[0-9.]+[A-Za-z]*|(?!null$)[A-Za-z_][A-Za-z0-9_]*", re.IGNORECASE)
-_SECTION = "probes"
+_PROBES = "probes"
 
 
 class Change(NamedTuple):
@@ -32,14 +32,15 @@ class Change(NamedTuple):
 
 
 def parse_change(argument: str, *, is_set: bool) -> Change:
-    """Read ``probes.disk.interval=5s``, or the key alone where it is to be taken out.
+    """Read ``probes.disk.interval=5s`` or ``tiers.1s.size=1GB``, or the key alone where it is to be taken out.
 
     :raises UsageError: where it is none.
     """
     words, equals, text = argument.partition("=")
     path = tuple(words.split("."))
-    if path[0] != _SECTION or "" in path or len(path) <= config.PROBE_DEPTH or bool(equals) is not is_set:
-        right = "probes.NAME.KEY=VALUE" if is_set else "probes.NAME.KEY"
+    is_short = len(path) <= (config.PROBE_DEPTH if path[0] == _PROBES else 1)
+    if is_short or "" in path or bool(equals) is not is_set:
+        right = "SECTION.KEY=VALUE or probes.NAME.KEY=VALUE" if is_set else "SECTION.KEY or probes.NAME.KEY"
         raise UsageError(f"{argument[:80]!r} is no change; expected {right}")
     return Change(path, text if is_set else None)
 

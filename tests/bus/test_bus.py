@@ -32,6 +32,7 @@ MANAGER_CALLS = {
     "DisableProbe": (("sa{sv}", "disk", *NONE), ("'disc'", "@a{sv} {}"), NOT_FOUND),
     "EnableProbe": (("sa{sv}", "disk", *NONE), ("'disc'", "@a{sv} {}"), NOT_FOUND),
     "SetInterval": (("sta{sv}", "disk", "2000000000", *NONE), ("'disk'", "uint64 2", "@a{sv} {}"), INVALID),
+    "SetSetting": (("ssa{sv}", "tiers.1s.size", "1GB", *NONE), ("'tiers.1s.size'", "'much'", "@a{sv} {}"), INVALID),
     "ResetProbe": (("sa{sv}", "disk", *NONE), ("''", "@a{sv} {}"), NOT_FOUND),
     "Reload": (("a{sv}", *NONE), (UNKNOWN,), INVALID),
     "Flush": (("a{sv}", *NONE), (UNKNOWN,), INVALID),

@@ -369,7 +369,7 @@ def test_a_wrong_configuration_keeps_the_plan_and_says_why_once(place: Place) ->
     place.wait_for_ticks("cpu/user@total", 2)
     for order, wrong in (
         ({"do": "sing"}, "'sing' is not an order"),
-        ({"do": "set", "probe": 1}, "expected 'probe', 'key' and 'value'"),
+        ({"do": "set", "key": 1}, "expected 'key' and 'value'"),
     ):
         assert wrong in str(place.order(**order)["error"])
 
@@ -379,9 +379,9 @@ def test_changes_while_it_runs_lose_no_tick_and_outlive_it(place: Place) -> None
     first = place.start()
     place.wait_for_ticks("memory/total", 2)
     before = place.pid("sampler")
-    assert place.order(do="set", probe="load", key="enabled", value=False) == {"ok": True}
-    assert place.order(do="set", probe="cpu", key="interval", value="2s") == {"ok": True}
-    assert "is out of bounds" in str(place.order(do="set", probe="cpu", key="interval", value="1us")["error"])
+    assert place.order(do="set", key="probes.load.enabled", value=False) == {"ok": True}
+    assert place.order(do="set", key="probes.cpu.interval", value="2s") == {"ok": True}
+    assert "is out of bounds" in str(place.order(do="set", key="probes.cpu.interval", value="1us")["error"])
     for interval_s in (2, 3, 4):
         place.configuration.write_text(f"probes: {{vm: {{interval: {interval_s}s}}}}\n")
         assert place.order(do="reload") == {"ok": True}
@@ -401,7 +401,7 @@ def test_changes_while_it_runs_lose_no_tick_and_outlive_it(place: Place) -> None
     second = place.start()
     place.wait_for_ticks("memory/total", 2)
     assert place.values("load/tasks") == disabled_at
-    assert place.order(do="set", probe="load", key="enabled", value=None) == {"ok": True}
+    assert place.order(do="set", key="probes.load.enabled", value=None) == {"ok": True}
     wait_until(lambda: place.values("load/tasks") > disabled_at)
     assert place.drop_in.read_text().endswith("probes:\n  cpu:\n    interval: 2s\n")
     assert second.poll() is None
@@ -413,7 +413,7 @@ def test_whatever_moment_the_daemon_is_killed_at_a_change_is_made_or_not(place: 
         process = place.start()
         was = place.drop_in.read_text() if place.drop_in.exists() else ""
         interval = f"{10 + round(delay_s * 10)}s"
-        caller = place.call(do="set", probe="load", key="interval", value=interval)
+        caller = place.call(do="set", key="probes.load.interval", value=interval)
         time.sleep(delay_s)
         process.kill()
         process.wait()
@@ -422,7 +422,7 @@ def test_whatever_moment_the_daemon_is_killed_at_a_change_is_made_or_not(place: 
         now = place.drop_in.read_text() if place.drop_in.exists() else ""
         assert now == was or now.endswith(f"probes:\n  load:\n    interval: {interval}\n")
     process = place.start()  # A slow machine has made none of them by then.
-    assert place.order(do="set", probe="load", key="interval", value="18s")["ok"]
+    assert place.order(do="set", key="probes.load.interval", value="18s")["ok"]
     process.kill()
     process.wait()
     wait_until(lambda: not place.alive())

@@ -172,7 +172,7 @@ def test_a_resolver_that_cannot_be_started_is_said(daemon: Daemon, monkeypatch: 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800", "x" * 200_000])
 def test_what_no_program_can_be_told_is_refused(daemon: Daemon, text: str) -> None:
-    asked = daemon.reloading.obey({"do": "set", "probe": text, "key": "enabled", "value": True})
+    asked = daemon.reloading.obey({"do": "set", "key": text, "value": True})
     answer = daemon.outcome(asked)["error"]
     assert answer in {
         "a name or value with a NUL, or with half a character; expected text",
@@ -218,7 +218,7 @@ def test_wishes_to_reload_that_wait_are_one_and_changes_are_bounded(daemon: Daem
     assert many[-1] == {"error": f"{WAITING_MAX} wait for the next reload already; try again later"}
     for each in many[:-1]:
         daemon.outcome(each)
-    order: Order = {"do": "set", "probe": "cpu", "key": "enabled", "value": True}
+    order: Order = {"do": "set", "key": "probes.cpu.enabled", "value": True}
     orders = [daemon.reloading.obey(order) for _ in range(CHANGES_MAX + 1)]
     assert orders[-1] == {"error": f"{CHANGES_MAX} changes wait already; try again later"}
     for each in orders[:-1]:
@@ -237,7 +237,7 @@ def test_wishes_to_reload_that_wait_are_one_and_changes_are_bounded(daemon: Daem
 )
 def test_a_change_is_spelled_for_the_resolver(daemon: Daemon, value: object, argument: str) -> None:
     daemon.program = "import sys; sys.exit(f'sysmond: {sys.argv[1:]}')"
-    asked = daemon.reloading.obey({"do": "set", "probe": "cpu", "key": "enabled", "value": value})
+    asked = daemon.reloading.obey({"do": "set", "key": "probes.cpu.enabled", "value": value})
     assert daemon.outcome(asked) == {"error": str(["--parent", str(os.getpid()), argument])}
 
 
@@ -247,7 +247,7 @@ JSON = st.recursive(
     max_leaves=5,
 )
 ORDERS = st.dictionaries(st.sampled_from(["probe", "key", "value", "do", "more"]), JSON) | st.fixed_dictionaries(
-    {"do": st.sampled_from(["set", "reload", "sing"])}, optional={"probe": JSON, "key": JSON, "value": JSON}
+    {"do": st.sampled_from(["set", "reload", "sing"])}, optional={"key": JSON, "value": JSON}
 )
 
 

