@@ -239,7 +239,8 @@ class Archiver:
             elif not running.killed:
                 self._look_after(place, running)
         if self._sleep is not None and not {*ready, *writable}.isdisjoint(reading) and self._sleep.hear():
-            self._flush_now(Reason.SUSPEND)
+            if self._disk.may_flush_before_sleep(self._now_s):
+                self._flush_now(Reason.SUSPEND)
             self._sleep.release()
         return not set(others).isdisjoint(ready)
 

@@ -33,6 +33,18 @@ RETRY_FIRST_S = 5.0
 RETRY_MAX_S = 60.0
 AFTER_MOUNT_S = 0.2
 NEVER_S = float("inf")
+BLOCK_DEVICES = "/sys/class/block"
+
+
+def _rotates(disk: str) -> bool:
+    """Whether a disk, or that of a partition, has to be started before it writes; in doubt not.
+
+    Source: the kernel's Documentation/ABI/stable/sysfs-block, queue/rotational.
+    """
+    for place in ("queue", "../queue"):
+        with suppress(OSError), open(f"{BLOCK_DEVICES}/{disk}/{place}/rotational", "rb") as file:
+            return file.read(1) == b"1"
+    return False
 
 
 class RingWatch:
@@ -158,6 +170,16 @@ class DiskWatch:
             situation = situation._replace(disk=self._read())
         reason, self._watch = flushing.decide(self._watch, situation)
         return reason
+
+    def may_flush_before_sleep(self, now_s: float) -> bool:
+        """Whether a machine that is about to sleep should wait until what is in RAM is on the disk.
+
+        Not where that would start a disk that rotates and was at rest: RAM keeps it over the sleep, unless the battery
+        is nearly empty. Whoever used the disk since our last flush had us flush, so it rests since then.
+        """
+        if now_s - self._watch.last_flush_s < max(self._apart_s, flushing.QUIET_AFTER_OWN_WRITE_S):
+            return True
+        return not any(map(_rotates, self.disks)) or supplies.is_nearly_empty(supplies.POWER_SUPPLIES)
 
     def mounts_changed(self, now_s: float) -> None:
         """Try again soon: several file systems are often mounted in a row."""

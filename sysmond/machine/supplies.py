@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Power supplies: whether a battery feeds the machine, by ``read_supplies`` and ``is_on_battery``.
+"""Power supplies: whether a battery feeds the machine, by ``read_supplies`` and ``is_on_battery``; how much is left.
 
 Source: the kernel's ``Documentation/ABI/testing/sysfs-class-power``. Standard library only.
 """
@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 POWER_SUPPLIES = "/sys/class/power_supply"
+NEARLY_EMPTY_PERCENT = 20
 
 
 class Supply(NamedTuple):
@@ -28,6 +29,18 @@ def is_on_battery(supplies: Collection[Supply]) -> bool:
     if any(supply.online != "0" for supply in feeds):
         return False
     return any(supply.status == "Discharging" or feeds for supply in stores)
+
+
+def is_nearly_empty(folder: str) -> bool:
+    """Whether a battery feeds the machine that may not last until somebody charges it."""
+    if not is_on_battery(read_supplies(folder)):
+        return False
+    for name in os.listdir(folder):
+        left = _first_line(f"{folder}/{name}/capacity")
+        is_own = _first_line(f"{folder}/{name}/scope") != "Device"
+        if is_own and left.isdecimal() and int(left) < NEARLY_EMPTY_PERCENT:
+            return True
+    return False
 
 
 def read_supplies(folder: str) -> list[Supply]:

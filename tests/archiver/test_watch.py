@@ -336,3 +336,57 @@ def test_a_disk_that_refuses_is_tried_ever_more_seldom_but_heals_within_a_minute
     assert pauses[-1] == RETRY_MAX_S == max(pauses) == 60.0
     disk.accepted()
     assert disk.decide(now_s) is Reason.RAM_FULL
+
+
+@pytest.fixture
+def block_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A disk that rotates, with a partition, and one that does not."""
+    devices, classes = tmp_path / "devices", tmp_path / "block"
+    for name, rotates in (("sda", "1"), ("nvme0n1", "0")):
+        (devices / name / "queue").mkdir(parents=True)
+        (devices / name / "queue" / "rotational").write_text(f"{rotates}\n")
+        (devices / name / f"{name}1").mkdir()
+    classes.mkdir()
+    for target in ("sda", "sda/sda1", "nvme0n1", "nvme0n1/nvme0n11"):
+        (classes / Path(target).name).symlink_to(devices / target)
+    monkeypatch.setattr("sysmond.archiver.watch.BLOCK_DEVICES", str(classes))
+    monkeypatch.setattr("sysmond.machine.supplies.POWER_SUPPLIES", str(tmp_path / "supplies"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("disks", "since_s", "expected"),
+    [
+        (("sda",), 100, True),  # We wrote to it a moment ago.
+        (("sda",), 1000, False),
+        (("sda1",), 1000, False),
+        (("nvme0n1",), 1000, True),
+        (("nvme0n11",), 1000, True),
+        (("nvme0n1", "sda1"), 1000, False),
+        ((), 1000, True),  # Nobody knows where the archive is.
+        (("gone",), 1000, True),
+    ],
+)
+def test_a_disk_at_rest_is_not_started_for_a_sleep(
+    block_devices: Path, disks: tuple[str, ...], since_s: float, *, expected: bool
+) -> None:
+    assert block_devices.is_dir()
+    disk = DiskWatch(300.0, 1000, 0.0)
+    disk.disks = disks
+    assert disk.may_flush_before_sleep(since_s) is expected
+    disk.wrote(since_s)
+    assert disk.may_flush_before_sleep(since_s + 10)
+    disk.close()
+
+
+def test_a_disk_at_rest_is_started_where_the_battery_may_not_last(block_devices: Path) -> None:
+    battery = block_devices / "supplies" / "BAT0"
+    battery.mkdir(parents=True)
+    for name, text in (("type", "Battery"), ("status", "Discharging"), ("capacity", "19")):
+        (battery / name).write_text(f"{text}\n")
+    disk = DiskWatch(300.0, 1000, 0.0)
+    disk.disks = ("sda",)
+    assert disk.may_flush_before_sleep(1000)
+    (battery / "capacity").write_text("20\n")
+    assert not disk.may_flush_before_sleep(1000)
+    disk.close()
