@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sysmon_tools import changes, compare, plot
+from sysmon_tools import boots, changes, compare, plot
 from sysmon_tools.output import abandon_standard_output
 from sysmond import __version__
 from sysmond.base import clock, timespec
@@ -47,6 +47,7 @@ COMMANDS: dict[str, Callable[["Archive", argparse.Namespace], list[str]]] = {
     "plot": plot.run,
     "changes": changes.run,
     "compare": compare.run,
+    "boots": boots.run,
 }
 PLAIN_WIDTH, PLAIN_HEIGHT = 104, 45
 FRAMES_MAX = 100_000
@@ -81,6 +82,7 @@ def parser() -> Parser:
     _add_pages(again)
     plot.add_options(command("plot", "draw series over a range of time"))
     compare.add_options(command("compare", "put two spans of time side by side, the largest differences first"))
+    boots.add_options(command("boots", "list the boots that are recorded, and how each ended"))
     changes.add_options(command("changes", "tell what changed between two moments: packages, boots, settings"))
     return made
 

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of boots: when each was, which kernel ran, and how it ended."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from sysmond_probes.host import HOST
+
+from sysmon_tools import sysmon
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Sensitivity
+from sysmond.errors import UsageError
+from sysmond.machine.folders import Folders
+from sysmond.ring.frame import Identity, Layout
+from sysmond.ring.writer import RingWriter
+from tests.support.longarchive import relation
+
+FIRST_S, SECONDS = 10, 600
+HOUR_S = 3600
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    made = Folders(str(tmp_path / "state"), str(tmp_path / "run"))
+    (tmp_path / "state").mkdir()
+    return made
+
+
+def record(folders: Folders, boot: str, booted_ns: int, kernel: str, *happened: tuple[int, str]) -> None:
+    """Ten minutes of a boot; ``happened``: seconds after its first row, and the kind of an event."""
+    folder = Path(folders.runtime, "sampler/public")
+    folder.mkdir(parents=True, exist_ok=True)
+    identity = Identity(boot, "sampler", Sensitivity.PUBLIC, 1, FIRST_S * SECOND_NS)
+    writer = RingWriter(str(folder / f"{booted_ns}.ring"), 1 << 18, identity, [Layout(HOST, 10 * SECOND_NS)])
+    writer.clock(relation(FIRST_S * SECOND_NS, booted_ns))
+    for second in range(0, SECONDS, 10):
+        values = [
+            writer.text(kernel if metric.name == "kernel" else "") if metric.is_text else 0 for metric in HOST.metrics
+        ]
+        writer.rows(0, (FIRST_S + second) * SECOND_NS, ("",), values)
+    for second, kind in happened:
+        writer.event((FIRST_S + second) * SECOND_NS, kind, "", "")
+    writer.close(is_over=False)
+
+
+def listed(folders: Folders, capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, str]]:
+    where = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
+    assert sysmon.main(["boots", *where, *words]) == 0
+    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+
+def test_each_boot_says_its_kernel_and_how_it_ended(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    now_ns = clock.relation().realtime_ns
+    record(folders, "a" * 32, now_ns - 5 * HOUR_S * SECOND_NS, "6.1", (SECONDS, "stop"))
+    record(folders, "b" * 32, now_ns - 3 * HOUR_S * SECOND_NS, "6.2", (100, "stop"), (SECONDS - 20, "lockup"))
+    record(folders, clock.boot_id(), now_ns - (FIRST_S + SECONDS) * SECOND_NS, "6.3")
+    rows = listed(folders, capsys)
+    assert [(row["boot"], row["kernel"], row["ended"]) for row in rows] == [
+        ("-2", "6.1", "in order"),
+        ("-1", "6.2", "unknown: power loss, hang or reset; lockup before it"),
+        ("0", "6.3", "running"),
+    ]
+    assert rows[0]["id"] == "a" * 32
+    assert float(rows[0]["lasted_s"]) == SECONDS - 10
+
+
+def test_a_boot_that_nobody_ended_says_so(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    record(folders, "c" * 32, clock.relation().realtime_ns - 5 * HOUR_S * SECOND_NS, "6.1\x1b[2J")
+    where = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
+    assert sysmon.main(["boots", *where, "--format=table"]) == 0
+    shown = capsys.readouterr().out
+    assert "unknown: power loss, hang or reset" in shown
+    assert "9 min 50 s" in shown
+    assert "\x1b" not in shown
+    assert sysmon.main(["boots", *where, "--format=json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["kernel"] == "6.1\x1b[2J"
+
+
+def test_wrong_usage_is_one_line(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
+    assert sysmon.main(["boots", *where, "--format=xml"]) == UsageError.exit_code
+    assert "--format 'xml'" in capsys.readouterr().err
