@@ -29,6 +29,7 @@ _STYLES = {
     "absent": "yellow",
     "missing": "yellow",
     "degraded": "yellow",
+    "failing": "red",
     "quarantined": "red",
     "refused": "red",
     "no permission": "red",

@@ -38,6 +38,7 @@ COMMANDS = {
     "budget": ("upkeep", "budget"),
     "fsck": ("upkeep", "fsck"),
     "selftest": ("upkeep", "selftest"),
+    "probe": ("try_probe", "try_probe"),
     "service": ("service", "service"),
 }
 # Those that change files of a recorder; those of the machine's as the user who owns them: what root makes is root's.
@@ -65,6 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Error as wrong:
         say(str(wrong))
         return wrong.exit_code
+    except BrokenPipeError:  # Who read has read enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 1)
+        return 0
 
 
 def _command(options: argparse.Namespace) -> int:

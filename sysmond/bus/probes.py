@@ -313,7 +313,8 @@ class Probes:
         if cause is Cause.QUARANTINED:  # Its detail is ours.
             return State("quarantined", reason, lane, reason)
         is_public = planned.sensitivity is Sensitivity.PUBLIC
-        return State("absent", reason, lane, reason if is_public else str(cause))
+        name = "failing" if cause is Cause.PROBE_FAILED else "absent"
+        return State(name, reason, lane, reason if is_public else str(cause))
 
     def _look_later(self) -> None:
         """Look once more when the lanes have had a tick."""

@@ -68,6 +68,9 @@ def _add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
     selftest = command("selftest", "kill a daemon of its own, damage copies of its files, and count what is lost")
     selftest.add_argument("--kill", metavar="N", type=_kills, default=10, help="so many kills (default: %(default)s)")
     selftest.add_argument("--json", action="store_true", help="as one JSON object")
+    probe = command("probe", "read a probe once, without recording, and show what came; for who writes one")
+    probe.add_argument("probe", metavar="NAME|FILE", help="the name of a table, or a file with a probe")
+    probe.add_argument("--root", metavar="R", default=argparse.SUPPRESS, help="read R/proc and R/sys (default: /)")
     service = command(
         "service", "install the machine's service for this interpreter, or remove it; for who has no package"
     )

@@ -433,7 +433,7 @@ def test_a_probe_tells_why_it_is_absent_or_quarantined(recorder: Recorder) -> No
         wait_until(lambda: state("nowhere")[0] == "absent", lambda: f"{state('nowhere')} {recorder.said()}")
         assert listed("nowhere").startswith("no source: ")
         # An exception may cite what it stumbled on, which is restricted here; and it says so in one line.
-        wait_until(lambda: state("telling") == ("absent", "probe failed"), lambda: f"{state('telling')}")
+        wait_until(lambda: state("telling") == ("failing", "probe failed"), lambda: f"{state('telling')}")
         assert listed("telling") == "probe failed: ValueError: not a number: secret [31m"
         wait_until(lambda: state("deadly")[0] == "quarantined", lambda: f"{state('deadly')} {recorder.said()}")
         assert state("deadly")[1].startswith("quarantined: ")

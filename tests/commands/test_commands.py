@@ -190,7 +190,7 @@ def test_a_folder_that_is_none_is_an_error_of_every_command(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folders = Folders(str(tmp_path / "state"), str(tmp_path / "run"))
-    words = {"mark": ["text"], "pin": ["-1h", "now"], "unpin": ["--all"]}.get(name, [])
+    words = {"mark": ["text"], "pin": ["-1h", "now"], "unpin": ["--all"], "probe": ["load"]}.get(name, [])
     for where in (["--state-dir", folders.state], ["--state-dir", folders.state, "--runtime-dir", folders.runtime]):
         assert main([name, *where, *words]) == 1
         assert said(capsys) == f"{folders.state}: No such file or directory; expected a state folder of sysmond"
