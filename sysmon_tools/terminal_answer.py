@@ -163,7 +163,12 @@ def _rows(result: Result, screen: Display, clock: _Clock, asked: Arrangement) ->
 
 
 def _is_amount(column: Column) -> bool:
-    return column.texts is None and not column.tells_apart and not column.is_time
+    return column.texts is None and not _is_number_of(column) and not column.is_time
+
+
+def _is_number_of(column: Column) -> bool:
+    """Whether it numbers things, as ``pid``; what has a unit is an amount, also where it is the last there was."""
+    return column.tells_apart and column.unit == "1"
 
 
 def _series(result: Result, screen: Display, clock: _Clock, asked: Arrangement) -> Iterator[_Block]:
@@ -244,7 +249,7 @@ def _speller(
         return lambda row: texts[row] or None
     if column.is_time and integers is not None:
         return lambda row: None if integers[row] == ABSENT else clock.spelled(int(integers[row]))
-    if integers is not None and (screen.is_exact or column.tells_apart):
+    if integers is not None and (screen.is_exact or _is_number_of(column)):
         scale = column.scale
         return lambda row: None if integers[row] == ABSENT else _exact(integers[row] / 10.0**scale, scale)
     values = column.values if floats is None else floats

@@ -161,6 +161,11 @@ def test_rows_have_the_column_of_their_order_behind_their_names() -> None:
     assert "\x1b" not in "".join(lines(answer))
 
 
+def test_what_a_thing_had_come_to_at_its_end_is_an_amount() -> None:
+    peak = Column("peak_rss", "B", Semantics.STATE, "last", integers=np.array([1_875_968, ABSENT]))
+    assert lines(result(peak, table="exits"), has_time=False)[1:] == ["peak_rss", "1.79 MiB", "       -"]
+
+
 def test_exact_numbers_have_all_their_digits_and_their_unit_above() -> None:
     answer = result(gauge("memory/free", [1024.5, 2048], "B"))
     shown = b"".join(write(answer, UTC, Display(80, is_exact=True), Arrangement())).decode().splitlines()
