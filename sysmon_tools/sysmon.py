@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from sysmon_tools import boots, changes, compare, plot
+from sysmon_tools import boots, changes, compare, plot, report
 from sysmon_tools.output import abandon_standard_output
 from sysmond import __version__
 from sysmond.base import clock, timespec
@@ -34,6 +34,7 @@ EPILOG = """examples:
   sysmon --at yesterday --plain       one page, for a pipe or a mail
   sysmon plot cpu/busy@total          a picture of the last hour
   sysmon plot disk/await --from=-1d -o disk.svg
+  sysmon report --at 14:05 -o incident.html
   sysmon compare 'yesterday 14:00..15:00' 'today 14:00..15:00'
   sysmon changes --from=-7d           packages, boots and settings of the last week
 
@@ -48,6 +49,7 @@ COMMANDS: dict[str, Callable[["Archive", argparse.Namespace], list[str]]] = {
     "changes": changes.run,
     "compare": compare.run,
     "boots": boots.run,
+    "report": report.run,
 }
 PLAIN_WIDTH, PLAIN_HEIGHT = 104, 45
 FRAMES_MAX = 100_000
@@ -82,6 +84,7 @@ def parser() -> Parser:
     _add_pages(again)
     plot.add_options(command("plot", "draw series over a range of time"))
     compare.add_options(command("compare", "put two spans of time side by side, the largest differences first"))
+    report.add_options(command("report", "write what happened around a moment as a page for a browser"))
     boots.add_options(command("boots", "list the boots that are recorded, and how each ended"))
     changes.add_options(command("changes", "tell what changed between two moments: packages, boots, settings"))
     return made
