@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from errno import EBUSY, ENODATA, ENODEV, ENOENT, ENOTDIR, ENXIO, EOPNOTSUPP
 from operator import itemgetter
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 from sysmond.base.model import (
     ABSENT,
@@ -32,9 +32,6 @@ from sysmond.errors import spelled
 from sysmond.machine import note
 from sysmond.machine.asleep import SleepStates
 from sysmond.records import Records
-
-if TYPE_CHECKING:
-    from select import epoll
 
 __all__ = [
     "ABSENT",
@@ -105,6 +102,14 @@ _F = TypeVar("_F", bound=Callable[..., object])
 _T = TypeVar("_T")
 
 
+class Wakes(Protocol):
+    """What wakes the background lane, as an epoll(7) does: it becomes readable, and is polled once then."""
+
+    def fileno(self) -> int: ...
+
+    def poll(self, timeout: float | None = None, maxevents: int = -1) -> list[tuple[int, int]]: ...
+
+
 class HostEvent(NamedTuple):
     """An event that a probe tells by itself: see ``Host.tell_event``."""
 
@@ -131,7 +136,7 @@ class Host:
         self.runtime = ""  # … and its runtime folder, where bpf.json names what the kernel side pinned.
         self.folder = ""  # … and that of the lane in it.
         self.is_wanted_soon = False  # By ``read_soon``, until it is read.
-        self.wakes: epoll | None = None
+        self.wakes: Wakes | None = None
         self._events: list[HostEvent] = []  # Told, and not recorded yet.
         self._events_over = 0
         self.sleep_states = SleepStates(self.root)  # … and those that all hosts of a lane share.
@@ -244,7 +249,8 @@ class Host:
         """Have the probe that reads here be read at the next second again: what it looks for does not wait for it.
 
         In the background lane, where each probe has a host of its own. Where something tells when that is, ``wakes``
-        may be an epoll(7): each time it becomes readable, the probe is read at the next second.
+        may be an epoll(7), or what is polled like one: each time it becomes readable, the probe is read at the next
+        second.
         """
         self.is_wanted_soon = True
 

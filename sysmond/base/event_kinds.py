@@ -72,6 +72,9 @@ KINDS = {
     "memory error": _read("read every 30 s", "The memory controller corrected errors, or could not."),
     "governor": _read("read every 10 s", "Processors have another governor.", is_minor=True),
     "swap": _read("read every 10 s", "A swap area was turned on or off."),
+    "pressure": _read(
+        "announced by the kernel; within a second", "Tasks waited for memory, or for disks, for much of two seconds."
+    ),
     "throttled": _read("read every 10 s", "Processors were slowed down because they were hot."),
     "logins": _read("read every 60 s", "Somebody logged in or out: how many people are left.", is_minor=True),
     "setting": _read("read every 60 s", "The host name or the time zone changed."),

@@ -23,7 +23,7 @@ from sysmond.machine.notify import ALIVE, READY, STOPPING, notify, watchdog_s
 from sysmond.plan import plan as plans
 from sysmond.plan.plan import Plan, PlannedProbe
 from sysmond.plan.settings import Settings, plan_file
-from sysmond.probe import HostEvent
+from sysmond.probe import HostEvent, Wakes
 from sysmond.ring.frame import EVENT_BYTES_MAX
 from sysmond.ring.leftovers import culprits, remove_sealed
 from sysmond.ring.progress import WRITERS
@@ -158,7 +158,7 @@ class Sampler:
                 return False
             self._is_asked, asking = True, []  # After the tick.
 
-    def _has_heard(self, waking: dict[int, tuple[select.epoll, Source]], ready: list[int]) -> bool:
+    def _has_heard(self, waking: dict[int, tuple[Wakes, Source]], ready: list[int]) -> bool:
         """Have sources read at the next second that something wakes; whether there are any."""
         for descriptor in waking.keys() & ready:
             wakes, source = waking[descriptor]

@@ -5,7 +5,6 @@ What stays the same goes on as it is; what is new or changed is loaded; what is 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from select import epoll
 from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond.base.clock import SECOND_NS
@@ -14,7 +13,7 @@ from sysmond.base.model import Absence, Cause, Lane, Sensitivity
 from sysmond.errors import Error
 from sysmond.machine.asleep import SleepStates
 from sysmond.plan.plan import Plan, PlannedProbe
-from sysmond.probe import Host, Probe, Row
+from sysmond.probe import Host, Probe, Row, Wakes
 from sysmond.ring.progress import WRITERS
 from sysmond.sampler.quarantine import NEVER_NS, Conduct, Judge
 from sysmond.sampler.self_cost import SELF
@@ -215,7 +214,7 @@ class Roster:
             for descriptor in reader.process.descriptors()
         ]
 
-    def wakes(self) -> dict[int, tuple[epoll, Source]]:
+    def wakes(self) -> dict[int, tuple[Wakes, Source]]:
         """What becomes readable when a source should not wait for its interval; none of those read in processes."""
         sources = [reader.source for reader in self.readers.values() if not reader.process]
         return {wakes.fileno(): (wakes, source) for source in sources if (wakes := source.host.wakes) is not None}

@@ -29,6 +29,7 @@ NAMELESS = {
     "package": "apt and dpkg have logs, and no numbers",
     "proximity": "iio-sensor-proxy says only near or far",
     "runtime_pm": "powertop shows it without names",
+    "stall": "nobody else counts it",
     "screen": "xrandr and the like print states in words, without a name",
     "self": "sysmond's own",
     "zswap": "the files of debugfs alone have names for it",

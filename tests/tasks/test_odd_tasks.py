@@ -82,7 +82,7 @@ def test_a_process_that_renames_itself_every_tick_to_whatever(recorder: Recorder
         parsed = recorder.extract(*words, "--format=csv").rows
         assert len(parsed) == len(rows)
         assert {row["pid"] for row in parsed} == {str(child.pid)}
-        on_a_terminal = terminal([*words, *recorder.where()])
+        on_a_terminal = terminal([*words, "--no-pager", *recorder.where()])
         assert b"\x1b" not in on_a_terminal
         assert on_a_terminal.count(b"\r\n") == out["table"].count(b"\n")
 

@@ -17,7 +17,7 @@ import pytest
 from sysmond.base.model import Lane, Sensitivity
 from sysmond.errors import Error
 from sysmond.plan.plan import PlannedProbe, Scalar
-from sysmond.probe import Host
+from sysmond.probe import Host, Wakes
 from sysmond.sampler.source import Pieces, Source, load
 from sysmond.tasks.command import asking, commands
 from sysmond.tasks.command.asking import Asking
@@ -435,7 +435,7 @@ def test_without_the_kernels_word_it_is_read_every_second(
 ) -> None:
     host = Host()
 
-    def wakes() -> select.epoll | None:
+    def wakes() -> Wakes | None:
         return host.wakes
 
     host.wakes = select.epoll()
