@@ -71,21 +71,21 @@ BATTERY = Table(
         _gauge("voltage", "V", "Voltage at its terminals.", MICRO, "VOLTAGE_NOW"),
         _gauge("voltage_design", "V", "Lowest voltage at its terminals, as designed.", MICRO, "VOLTAGE_MIN_DESIGN"),
         _gauge("temperature", "°C", "Its temperature.", 1, "TEMP"),
-        _gauge("cycles", "1", "Full charges so far; absent where it does not count them.", 0, "CYCLE_COUNT"),
-        _gauge("time_to_empty", "s", "Time until it is empty, as it estimates itself.", 0, "TIME_TO_EMPTY_NOW"),
-        _gauge("time_to_full", "s", "Time until it is full, as it estimates itself.", 0, "TIME_TO_FULL_NOW"),
+        _gauge("cycles", "1", "Full charges so far; absent if it does not count them.", 0, "CYCLE_COUNT"),
+        _gauge("time_to_empty", "s", "Time until it is empty, by its own estimate.", 0, "TIME_TO_EMPTY_NOW"),
+        _gauge("time_to_full", "s", "Time until it is full, by its own estimate.", 0, "TIME_TO_FULL_NOW"),
         _gauge("charge_start", "%", "Charging begins below this, as set.", 0, "CHARGE_CONTROL_START_THRESHOLD"),
         _gauge("charge_end", "%", "Charging ends at this, as set.", 0, "CHARGE_CONTROL_END_THRESHOLD"),
-        state("present", "1 where a battery is in its place.", f"{PREFIX}PRESENT"),
-        state("discharging", "1 while it is discharged, else 0; absent where it does not know.", f"{PREFIX}STATUS"),
-        text("level", "Critical, Low, Normal, High or Full: all that some devices tell.", f"{PREFIX}CAPACITY_LEVEL"),
-        text("condition", "Good, Overheat, Dead and the like, as its electronics judge.", f"{PREFIX}HEALTH"),
-        text("technology", "Chemistry, as Li-ion.", f"{PREFIX}TECHNOLOGY"),
+        state("present", "1 if a battery is in its place.", f"{PREFIX}PRESENT"),
+        state("discharging", "1 while it discharges, otherwise 0; absent if unknown.", f"{PREFIX}STATUS"),
+        text("level", "Critical, Low, Normal, High or Full; some report only this.", f"{PREFIX}CAPACITY_LEVEL"),
+        text("condition", "Good, Overheat, Dead and the like, as judged by its electronics.", f"{PREFIX}HEALTH"),
+        text("technology", "Chemistry, such as Li-ion.", f"{PREFIX}TECHNOLOGY"),
         text("type", "Battery or UPS.", f"{PREFIX}TYPE"),
         text(
-            "scope", "System where it feeds this machine, Device where it feeds another, as a mouse.", f"{PREFIX}SCOPE"
+            "scope", "System if it feeds this machine, Device if it feeds another, such as a mouse.", f"{PREFIX}SCOPE"
         ),
-        text("model", "What the maker calls it.", f"{PREFIX}MODEL_NAME"),
+        text("model", "Name of the model.", f"{PREFIX}MODEL_NAME"),
     ),
     answers=Answers(
         derived=(
@@ -111,16 +111,16 @@ MAINS = Table(
     doc="What feeds this machine beside batteries: mains adapters, USB and USB-PD, wireless chargers. Of USB-PD voltage"
     " and current are those that were negotiated.",
     metrics=(
-        state("online", "1 where power comes from it; 2 at a programmable voltage.", f"{PREFIX}ONLINE"),
+        state("online", "1 if power comes from it; 2 if at a programmable voltage.", f"{PREFIX}ONLINE"),
         _gauge("voltage", "V", "Voltage now.", MICRO, "VOLTAGE_NOW"),
         _gauge("voltage_min", "V", "Lowest voltage it can give.", MICRO, "VOLTAGE_MIN"),
         _gauge("voltage_max", "V", "Highest voltage it can give.", MICRO, "VOLTAGE_MAX"),
         _gauge("current", "A", "Current now.", MICRO, "CURRENT_NOW"),
         _gauge("current_max", "A", "Highest current it can give.", MICRO, "CURRENT_MAX"),
-        _gauge("current_limit", "A", "Most that is drawn from it, as set.", MICRO, "INPUT_CURRENT_LIMIT"),
+        _gauge("current_limit", "A", "Upper limit of the current drawn from it.", MICRO, "INPUT_CURRENT_LIMIT"),
         text(
             "usb_type",
-            "Kinds of USB that it offers, the one in use in brackets, as C [PD] PD_PPS.",
+            "Kinds of USB power it offers, the one in use in brackets, such as C [PD] PD_PPS.",
             f"{PREFIX}USB_TYPE",
         ),
         text("type", "Mains, USB, Wireless …", f"{PREFIX}TYPE"),

@@ -30,13 +30,13 @@ BTRFS = Table(
     doc="Space of btrfs by its first device and what the space is for: data, metadata or system. When all of a disk is"
     " allotted and metadata is full, nothing can be written, though df(1) has free space.",
     metrics=(
-        _size("size", "total_bytes", "Space allotted to this kind."),
-        _size("used", "bytes_used", "Of that in use."),
-        _size("reserved", "bytes_reserved", "Of that promised to what is being written."),
-        _size("wanted", "bytes_may_use", "Of that what running operations may need."),
-        _size("pinned", "bytes_pinned", "Freed, and to be had after the next commit."),
-        _size("disk_size", "disk_total", "Space allotted on disks, copies included."),
-        _size("disk_used", "disk_used", "Of that in use."),
+        _size("size", "total_bytes", "Space allocated to this kind of data."),
+        _size("used", "bytes_used", "How much of it is in use."),
+        _size("reserved", "bytes_reserved", "How much of it is reserved for data being written."),
+        _size("wanted", "bytes_may_use", "How much of it running operations may need."),
+        _size("pinned", "bytes_pinned", "Freed, and available after the next commit."),
+        _size("disk_size", "disk_total", "Space allocated on disks, copies included."),
+        _size("disk_used", "disk_used", "How much of it is in use."),
     ),
 )
 BTRFS_DEVICE = Table(
@@ -49,7 +49,7 @@ BTRFS_DEVICE = Table(
         _errors("flush_errors", "flush_errs", "Flushes that failed."),
         _errors("corruption_errors", "corruption_errs", "Blocks whose checksum was wrong."),
         _errors("generation_errors", "generation_errs", "Blocks that were older than they should be: lost writes."),
-        state("missing", "1 where the device is not there.", f"{FOLDER}/*/devinfo/*/missing"),
+        state("missing", "1 if the device is missing.", f"{FOLDER}/*/devinfo/*/missing"),
     ),
 )
 _ERRORS = [metric.origin.split()[1].encode() for metric in BTRFS_DEVICE.metrics[:5]]

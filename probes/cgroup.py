@@ -377,7 +377,7 @@ OWNER = Table(
     " below them left out.",
     metrics=(
         _ID,
-        text("runtime", "docker, containerd, cri-o, podman, lxc, nspawn; oci where it is unknown.", "path"),
+        text("runtime", "docker, containerd, cri-o, podman, lxc or nspawn; oci if unknown.", "path"),
         text("container", "Id or name of the container.", "path"),
         text("pod", "UID of the pod of Kubernetes.", "path"),
         text("unit", "Unit of systemd.", "path"),

@@ -26,7 +26,7 @@ CONNTRACK = Table(
     " dropped. The kernel counts in 32 bits: when the sum of all CPUs has wrapped, that is a counter reset.",
     metrics=(
         gauge("connections", "1", "Connections tracked now.", origin=f"{SYSCTL}/nf_conntrack_count"),
-        gauge("connections_max", "1", "How many there may be.", origin=f"{SYSCTL}/nf_conntrack_max"),
+        gauge("connections_max", "1", "Upper limit of them.", origin=f"{SYSCTL}/nf_conntrack_max"),
         _times("drops", "drop", "Packets dropped since no connection could be added."),
         _times("early_drops", "early_drop", "Connections dropped to make room for new ones."),
         _times("insert_failed", "insert_failed", "Connections that could not be added, as those that were there."),

@@ -18,7 +18,7 @@ COOLING = Table(
     f" the device that each belongs to. The first {thermal.DEVICES_MAX} count. One that"
     " answers slowly is asked more seldom.",
     metrics=(
-        gauge("level", "1", "How hard it cools: 0 is not at all.", origin="cooling_deviceN/cur_state"),
+        gauge("level", "1", "How hard it cools; 0 is not at all.", origin="cooling_deviceN/cur_state"),
         gauge("max", "1", "The highest level there is.", origin="cooling_deviceN/max_state"),
     ),
     answers=Answers(derived=(Derived("share", "%", "level / max * 100", "How hard it cools, of what it can."),)),

@@ -35,12 +35,12 @@ CPU_FREQUENCY = Table(
         _frequency("hardware_minimum", "cpuinfo_min_freq", "Lowest frequency of the hardware."),
         _frequency("hardware_maximum", "cpuinfo_max_freq", "Highest frequency of the hardware, boost included."),
         _frequency("base", "base_frequency", "Frequency that holds without boost; of intel_pstate."),
-        _text("governor", "scaling_governor", "By what rule the frequency follows the load, as schedutil."),
-        _text("driver", "scaling_driver", "What sets the frequency, as intel_pstate."),
+        _text("governor", "scaling_governor", "What decides the frequency, such as schedutil."),
+        _text("driver", "scaling_driver", "Driver that sets the frequency, such as intel_pstate."),
         _text(
             "energy_preference",
             "energy_performance_preference",
-            "What the CPU itself is told to prefer, as balance_power.",
+            "Preference given to the CPU, such as balance_power.",
         ),
     ),
     answers=Answers(

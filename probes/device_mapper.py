@@ -17,7 +17,7 @@ DEVICE_MAPPER = Table(
     per="device",
     doc="Devices of the device mapper, as volumes of LVM and LUKS: an instance is what the table disk calls it.",
     metrics=(
-        state("suspended", "1 where its requests wait.", f"{FOLDER}/dm-*/dm/suspended"),
+        state("suspended", "1 if its requests are held back.", f"{FOLDER}/dm-*/dm/suspended"),
         text("name", "Its name, as in /dev/mapper.", f"{FOLDER}/dm-*/dm/name"),
     ),
 )

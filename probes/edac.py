@@ -28,13 +28,13 @@ EDAC = Table(
             "corrected_anywhere", "1", "Of the corrected, those of which no module is known.", 0, "ce_noinfo_count"
         ),
         counter("uncorrected_anywhere", "1", "Of the uncorrected, the same.", 0, "ue_noinfo_count"),
-        gauge("size", "B", "Memory behind it.", 0, "size_mb, size"),
+        gauge("size", "B", "Size of the memory.", 0, "size_mb, size"),
         text(
             "name",
             "What controls it, or where on the board the module is, as its maker labels it.",
             "mc_name, dimm_label",
         ),
-        text("kind", "What a module is, as Registered-DDR4.", "dimm_mem_type"),
+        text("kind", "Type of the module, such as Registered-DDR4.", "dimm_mem_type"),
     ),
 )
 

@@ -26,20 +26,18 @@ FILESYSTEM = Table(
         gauge("used", "B", "Bytes in use: size less free.", origin="statvfs (f_blocks - f_bfree) × f_frsize"),
         gauge("free", "B", "Bytes free, those reserved for root included.", origin="statvfs f_bfree × f_frsize"),
         gauge("available", "B", "Bytes free to unprivileged users.", origin="statvfs f_bavail × f_frsize"),
-        gauge("inodes", "1", "Inodes in all; absent where they are made as needed.", origin="statvfs f_files"),
+        gauge("inodes", "1", "Number of inodes; absent if they are made as needed.", origin="statvfs f_files"),
         gauge("inodes_used", "1", "Inodes in use.", origin="statvfs f_files - f_ffree"),
         gauge("inodes_free", "1", "Inodes free, those reserved for root included.", origin="statvfs f_ffree"),
-        state(
-            "read_only", "1 where nothing can be written: the mount or the file system is read-only.", f"{PATH} 6 11"
-        ),
+        state("read_only", "1 if nothing can be written: the mount or the file system is read-only.", f"{PATH} 6 11"),
         state(
             "status",
             "0 answered; 1 hangs: no answer within 2 s, and not asked again before one comes;"
             " 2 not asked: asking would keep it from being unmounted by its automounter; 3 asking was refused.",
             "statvfs",
         ),
-        text("type", "Type of the file system, as ext4.", f"{PATH} 9"),
-        text("device", "What is mounted: a device, server:/folder, or a word.", f"{PATH} 10"),
+        text("type", "Type of the file system, such as ext4.", f"{PATH} 9"),
+        text("device", "What is mounted: a device, server:/folder, or a name such as tmpfs.", f"{PATH} 10"),
     ),
 )
 

@@ -24,8 +24,8 @@ GPS = Table(
         gauge("longitude", "°", "Degrees east, west below 0.", 7, "TPV lon; GGA, RMC"),
         gauge("altitude", "m", "Height above mean sea level.", 3, "TPV altMSL; GGA"),
         gauge("speed", "m/s", "Speed over ground.", 3, "TPV speed; RMC"),
-        gauge("satellites_used", "1", "Satellites that the position is made of.", origin="SKY uSat; GGA"),
-        gauge("satellites_seen", "1", "Satellites that the receiver knows of.", origin="SKY nSat; GSV"),
+        gauge("satellites_used", "1", "Satellites used for the position.", origin="SKY uSat; GGA"),
+        gauge("satellites_seen", "1", "Satellites the receiver can see.", origin="SKY nSat; GSV"),
         gauge("time_error", "s", "How far its time may be off, by gpsd's estimate.", 9, "TPV ept"),
     ),
 )

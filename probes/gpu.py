@@ -22,7 +22,7 @@ GPU = Table(
         gauge(
             "busy",
             "%",
-            "Share of time in which it worked.",
+            "Share of time in which it was busy.",
             0,
             "amdgpu gpu_busy_percent, devfreq load, NVML UtilizationRates",
         ),
@@ -44,7 +44,7 @@ GPU = Table(
         gauge(
             "frequency_asked",
             "Hz",
-            "The frequency asked for, which limits of power may keep it from.",
+            "The requested frequency, which power limits may prevent.",
             0,
             "i915 rps_cur_freq_mhz, xe freq0/cur_freq, devfreq target_freq",
         ),
@@ -59,12 +59,12 @@ GPU = Table(
             "memory_busy", "%", "Share of time in which its memory was read or written.", 0, "amdgpu mem_busy_percent"
         ),
         gauge("memory_frequency", "Hz", "The frequency of its memory.", 0, "amdgpu pp_dpm_mclk"),
-        gauge("memory_used", "B", "Memory of its own in use.", 0, "amdgpu mem_info_vram_used"),
-        gauge("memory_total", "B", "Memory of its own.", 0, "amdgpu mem_info_vram_total"),
+        gauge("memory_used", "B", "Its own memory in use.", 0, "amdgpu mem_info_vram_used"),
+        gauge("memory_total", "B", "Size of its own memory.", 0, "amdgpu mem_info_vram_total"),
         gauge("shared_used", "B", "Memory of the system that it uses.", 0, "amdgpu mem_info_gtt_used"),
         gauge("shared_total", "B", "Memory of the system that it may use.", 0, "amdgpu mem_info_gtt_total"),
-        gauge("temperature", "°C", "Its temperature, of NVIDIA.", 0, "NVML Temperature"),
-        gauge("power", "W", "What it draws, of NVIDIA.", 3, "NVML PowerUsage"),
+        gauge("temperature", "°C", "Its temperature; NVIDIA only.", 0, "NVML Temperature"),
+        gauge("power", "W", "Power it draws; NVIDIA only.", 3, "NVML PowerUsage"),
         state(
             "throttle",
             "Why it is slower than it could be, of NVIDIA, as a sum: 0 it is not; 1 idle; 2 as set; 4 limit of power;"

@@ -56,12 +56,12 @@ GPU_PROCESS = Table(
         gauge(
             "gpu_memory",
             "B",
-            "Memory of its buffers that is resident, wherever.",
+            "Resident memory of its buffers, wherever it lies.",
             0,
             "drm-resident-*, drm-memory-*, NVML RunningProcesses",
         ),
-        gauge("card_memory", "B", "Of that, memory of cards.", 0, "drm-resident-vram, drm-resident-local"),
-        gauge("clients", "1", "Clients of cards that are counted for it.", 0, "drm-client-id"),
+        gauge("card_memory", "B", "Part of that on graphics cards.", 0, "drm-resident-vram, drm-resident-local"),
+        gauge("clients", "1", "Number of its clients of graphics cards.", 0, "drm-client-id"),
     ),
     "process",
     "What processes use of graphics cards. A client that several processes share, by a descriptor, is counted for the"

@@ -37,7 +37,7 @@ HOST = Table(
         text("firmware", "Version of the machine's firmware.", f"{DMI}/bios_version"),
         gauge("memory", "B", "Usable memory.", origin="/proc/meminfo MemTotal"),
         gauge("cpus", "1", "CPUs that are online.", origin=f"{SYSFS_CPU}/online"),
-        gauge("cpus_present", "1", "CPUs that are there, online or not.", origin=f"{SYSFS_CPU}/present"),
+        gauge("cpus_present", "1", "CPUs present, online or not.", origin=f"{SYSFS_CPU}/present"),
         gauge("cores", "1", "Processor cores online.", origin=f"{SYSFS_CPU}/*/topology/thread_siblings_list"),
         gauge("sockets", "1", "Processor packages online.", origin=f"{SYSFS_CPU}/*/topology/physical_package_id"),
         gauge("page_size", "B", "Size of a page of memory.", origin="sysconf(_SC_PAGESIZE)"),

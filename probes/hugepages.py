@@ -17,7 +17,7 @@ _FILES = (
     ("free", "free_hugepages", "Pages that are not allocated yet."),
     ("reserved", "resv_hugepages", "Pages promised but not allocated yet."),
     ("surplus", "surplus_hugepages", "Pages beyond the configured size of the pool."),
-    ("surplus_max", "nr_overcommit_hugepages", "How many there may be beyond it."),
+    ("surplus_max", "nr_overcommit_hugepages", "Upper limit of pages beyond that size."),
 )
 
 

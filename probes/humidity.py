@@ -19,7 +19,7 @@ HUMIDITY = Table(
         gauge("max", "%", "Above this it is too humid.", 3, "hwmon humidityN_max"),
         state(
             "alarm",
-            "1 where the chip says that a limit is passed; 0 none is.",
+            "1 if the chip reports that a limit is exceeded.",
             "hwmon humidityN_alarm, humidityN_*_alarm",
         ),
     ),

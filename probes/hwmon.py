@@ -16,7 +16,7 @@ def _limits(unit: str, digits: int, attribute: str, **limits: str) -> tuple[Metr
         *(gauge(name, unit, doc, digits, f"hwmon {attribute}_{name}") for name, doc in limits.items()),
         state(
             "alarm",
-            "1 where the chip says that a limit is passed; 0 none is.",
+            "1 if the chip reports that a limit is exceeded.",
             f"hwmon {attribute}_alarm, {attribute}_*_alarm",
         ),
     )

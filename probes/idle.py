@@ -20,7 +20,7 @@ IDLE = Table(
     " the option evdev says so, by the last event of any input device. Restricted, but where the configuration makes it"
     " public.",
     metrics=(
-        state("hint", "1 it counts as idle; 0 it does not. Of logind alone.", origin="login1 IdleHint"),
+        state("hint", "1 if the session counts as idle; only from logind.", origin="login1 IdleHint"),
         gauge(
             "duration", "s", "How long it has counted as idle, else 0; without logind, since the last input.",
             origin="login1 IdleSinceHintMonotonic; evdev",

@@ -23,7 +23,7 @@ KSM = Table(
         state("run", "0 stopped, what is merged stays; 1 runs; 2 stopped, and all was split again.", f"{FOLDER}/run"),
         _pages("shared", "pages_shared", "Pages that stand for several."),
         _pages("sharing", "pages_sharing", "Pages saved: how many more use those that are shared."),
-        _pages("unshared", "pages_unshared", "Pages without an equal, looked at again and again."),
+        _pages("unshared", "pages_unshared", "Pages without an identical one, checked repeatedly."),
         _pages("volatile", "pages_volatile", "Pages that change too fast to be merged."),
         _pages("zero", "ksm_zero_pages", "Empty pages merged with the kernel's own; since Linux 6.6."),
         counter("scanned", "page", "Pages looked at; since Linux 6.6.", origin=f"{FOLDER}/pages_scanned"),

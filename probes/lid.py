@@ -17,7 +17,7 @@ LID = Table(
     "lid",
     per="lid",
     doc="The lid of a laptop, as its firmware tells by ACPI. What happens between two readings is not seen.",
-    metrics=(state("closed", "1 it is closed; 0 it is open.", origin=f"{FOLDER}/*/state"),),
+    metrics=(state("closed", "1 if it is closed, 0 if it is open.", origin=f"{FOLDER}/*/state"),),
 )
 STATES = {b"open": 0, b"closed": 1}
 

@@ -37,10 +37,10 @@ LINK = Table(
     doc=f"Links of network interfaces, whose traffic is in the table network: the first {LINKS_MAX} by name."
     " Speed and duplex are absent where there is no carrier, or the driver knows none, as of virtual interfaces.",
     metrics=(
-        state("carrier", "1 connected; 0 not; absent where the interface is turned off.", f"{FOLDER}/*/carrier"),
+        state("carrier", "1 if connected, 0 if not; absent while the interface is turned off.", f"{FOLDER}/*/carrier"),
         gauge("speed", "bit/s", "Speed of the link.", origin=f"{FOLDER}/*/speed × {MBIT}"),
         counter("carrier_changes", "1", "Times it came or went.", origin=f"{FOLDER}/*/carrier_changes"),
-        gauge("mtu", "B", "The largest packet.", origin=f"{FOLDER}/*/mtu"),
+        gauge("mtu", "B", "Size of the largest packet (MTU).", origin=f"{FOLDER}/*/mtu"),
         text(
             "state",
             "unknown, notpresent, down, lowerlayerdown, testing, dormant or up (RFC 2863).",

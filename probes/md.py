@@ -36,14 +36,14 @@ MD = Table(
     per="array",
     doc="RAID arrays of the kernel. What a level does not have, as redundancy of raid0, is absent.",
     metrics=(
-        gauge("devices", "1", "Devices that the array has when it is whole.", origin=f"{_FILES}/raid_disks"),
+        gauge("devices", "1", "Number of devices of the complete array.", origin=f"{_FILES}/raid_disks"),
         gauge("missing", "1", "How many of these are missing or failed.", origin=f"{_FILES}/degraded"),
         gauge(
             "synced", "B", "How much of a device was resynced, checked or rebuilt.", origin=f"{_FILES}/sync_completed 1"
         ),
         gauge("sync_size", "B", "How much that has to be.", origin=f"{_FILES}/sync_completed 3"),
         gauge("sync_speed", "B/s", "How fast that goes.", origin=f"{_FILES}/sync_speed"),
-        gauge("mismatch", "B", "What the last check or repair found to differ.", origin=f"{_FILES}/mismatch_cnt × 512"),
+        gauge("mismatch", "B", "Differences found by the last check or repair.", origin=f"{_FILES}/mismatch_cnt × 512"),
         text("level", "raid1, raid5 …", f"{_FILES}/level"),
         text("state", "clean, active, readonly, inactive, broken …", f"{_FILES}/array_state"),
         text("sync_action", "idle, resync, recover, check, repair, reshape or frozen.", f"{_FILES}/sync_action"),

@@ -46,17 +46,15 @@ QDISC = Table(
         _times("drops", "Packets dropped.", "TCA_STATS_QUEUE drops"),
         _times("overlimits", "Times a packet had to wait for a limit, or met one.", "TCA_STATS_QUEUE overlimits"),
         _times("requeues", "Packets that the device did not take, and were put back.", "TCA_STATS_QUEUE requeues"),
-        gauge("queued", "1", "Packets that wait now.", origin="RTM_GETQDISC TCA_STATS_QUEUE qlen"),
-        gauge("backlog", "B", "Bytes that wait now.", origin="RTM_GETQDISC TCA_STATS_QUEUE backlog"),
+        gauge("queued", "1", "Packets waiting now.", origin="RTM_GETQDISC TCA_STATS_QUEUE qlen"),
+        gauge("backlog", "B", "Bytes waiting now.", origin="RTM_GETQDISC TCA_STATS_QUEUE backlog"),
         _times("ecn_marks", "fq_codel: packets marked (ECN) instead of dropped.", "tc_fq_codel_qd_stats ecn_mark"),
         _times("ce_marks", "fq_codel: packets marked for waiting too long.", "tc_fq_codel_qd_stats ce_mark"),
         _times("new_flows", "fq_codel: times a flow became a new one.", "tc_fq_codel_qd_stats new_flow_count"),
         _times("overlimit_drops", "fq_codel: drops since it was full.", "tc_fq_codel_qd_stats drop_overlimit"),
         _times("memory_drops", "fq_codel: drops since its memory was full.", "tc_fq_codel_qd_stats drop_overmemory"),
-        gauge(
-            "memory", "B", "fq_codel: memory of what waits.", origin="RTM_GETQDISC tc_fq_codel_qd_stats memory_usage"
-        ),
-        text("kind", "Which discipline, as fq_codel.", "RTM_GETQDISC TCA_KIND"),
+        gauge("memory", "B", "fq_codel: memory they take.", origin="RTM_GETQDISC tc_fq_codel_qd_stats memory_usage"),
+        text("kind", "Queueing discipline, such as fq_codel.", "RTM_GETQDISC TCA_KIND"),
     ),
     answers=Answers(
         derived=(

@@ -23,7 +23,7 @@ RUNTIME_PM = Table(
         counter("active_time", "s", "How long it was awake.", 3, "power/runtime_active_time"),
         counter("suspended_time", "s", "How long it was asleep.", 3, "power/runtime_suspended_time"),
         text("status", "active, suspended, or on the way: resuming, suspending; error.", "power/runtime_status"),
-        text("control", "auto where it may be suspended, on where it is kept awake.", "power/control"),
+        text("control", "auto if it may be suspended, on if it is kept awake.", "power/control"),
     ),
 )
 

@@ -36,8 +36,8 @@ SCREEN = Table(
     " card that sleeps nothing is told. When people are away, screens are off: restricted, but where the configuration"
     " makes it public.",
     metrics=(
-        state("connected", "1 a screen is connected; 0 none is; absent where that is not known.", f"{FOLDER}/*/status"),
-        state("on", "1 it shows a picture; 0 it is off, or saves power.", f"{FOLDER}/*/dpms"),
+        state("connected", "1 if a screen is connected, 0 if not; absent if unknown.", f"{FOLDER}/*/status"),
+        state("on", "1 if it shows a picture, 0 if it is off or saves power.", f"{FOLDER}/*/dpms"),
     ),
 )
 STATUS = {"connected": 1, "disconnected": 0}

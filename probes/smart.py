@@ -47,7 +47,7 @@ SMART = Table(
     " in between the row says what it told then. One that sleeps is left asleep, a rotating one is asked only while"
     " somebody else uses it; both are looked at again every five minutes. Serial numbers are not recorded.",
     metrics=(
-        state("healthy", "What the disk itself says: 1 it is; 0 it fails, or is about to.", "smart_status.passed"),
+        state("healthy", "The disk's own verdict: 1 healthy, 0 failing or about to fail.", "smart_status.passed"),
         state(
             "verdict",
             "What smartctl found, added up: 8 the disk is failing; 16 an attribute is not above its threshold;"
@@ -61,12 +61,12 @@ SMART = Table(
             "NVMe critical_warning",
         ),
         gauge("temperature", "°C", "Its temperature.", 0, "temperature.current"),
-        gauge("power_on", "s", "How long it was powered in its life, most say in hours.", 0, "power_on_time"),
+        gauge("power_on", "s", "How long it has been powered on in its life; most count in hours.", 0, "power_on_time"),
         gauge("power_cycles", "1", "How often it was switched on.", 0, "power_cycle_count"),
         gauge(
             "unsafe_shutdowns",
             "1",
-            "How often it lost its power without a word before.",
+            "How often it lost power without being told before.",
             0,
             "NVMe unsafe_shutdowns, ATA by name of the attribute",
         ),
@@ -77,8 +77,8 @@ SMART = Table(
             0,
             "NVMe percentage_used, ATA device statistics or attribute of wear, SCSI endurance indicator",
         ),
-        gauge("spare", "%", "How much of its spare blocks is left.", 0, "available_spare, ATA attribute 232"),
-        gauge("spare_min", "%", "Below this it warns.", 0, "NVMe available_spare_threshold"),
+        gauge("spare", "%", "Share of its spare blocks that is left.", 0, "available_spare, ATA attribute 232"),
+        gauge("spare_min", "%", "Below this share it warns.", 0, "NVMe available_spare_threshold"),
         gauge("reallocated", "1", "Sectors replaced by spare ones.", 0, "ATA attribute 5, SCSI grown defects"),
         gauge("pending", "1", "Sectors that could not be read, and wait to be written.", 0, "ATA attribute 197"),
         gauge("uncorrectable", "1", "Sectors that it found unreadable when it checked itself.", 0, "ATA attribute 198"),
@@ -117,7 +117,7 @@ SMART = Table(
             "NVMe data_units_read, ATA device statistics or attribute by name, SCSI gigabytes_processed",
         ),
         counter("written_bytes", "B", "What the machine has written to it.", 0, "as read_bytes"),
-        text("model", "What it calls itself.", "model_name"),
+        text("model", "Model name.", "model_name"),
         text("firmware", "The version of its firmware.", "firmware_version"),
         text("protocol", "ATA, SCSI or NVMe.", "device.protocol"),
     ),

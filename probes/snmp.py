@@ -33,7 +33,7 @@ IP = Table(
     "ip",
     doc="IPv4 datagrams. A datagram joined from several by GRO counts once, unless a metric says otherwise.",
     metrics=(
-        state("forwarding", "1 where this host forwards datagrams, 2 where not.", f"{_IP} Forwarding"),
+        state("forwarding", "1 if this host forwards datagrams, 2 if not.", f"{_IP} Forwarding"),
         gauge("default_ttl", "1", "Time to live of datagrams that ask for none.", origin=f"{_IP} DefaultTTL"),
         *_counters(
             _IP,

@@ -20,7 +20,7 @@ SWAP = Table(
     doc="Swap by device or file. The table memory has the sums, vm the pages swapped in and out.",
     metrics=(
         gauge("size", "B", "Room for pages.", origin=f"{PATH} Size"),
-        gauge("used", "B", "Of that in use.", origin=f"{PATH} Used"),
+        gauge("used", "B", "How much of it is in use.", origin=f"{PATH} Used"),
         state("priority", "The kernel fills devices of a higher number first, equal ones in turn.", f"{PATH} Priority"),
         text("type", "partition, which is any block device, or file.", f"{PATH} Type"),
     ),

@@ -53,7 +53,7 @@ TEMPERATURE = Table(
             3,
             "hwmon tempN_emergency",
         ),
-        state("alarm", "1 where the chip says that a limit is passed; 0 none is.", "hwmon tempN_alarm, tempN_*_alarm"),
+        state("alarm", "1 if the chip reports that a limit is exceeded.", "hwmon tempN_alarm, tempN_*_alarm"),
     ),
     answers=Answers(
         derived=(

@@ -19,7 +19,7 @@ USB_POWER = Table(
     doc=f"USB devices by their place, as 1-3.2: bus, socket, socket of the hub there. At most {DEVICES_MAX}.",
     metrics=(
         gauge("current_max", "A", "Most that it may draw from its socket.", 3, f"{FOLDER}/*/bMaxPower"),
-        state("self_powered", "1 where it has power of its own.", f"{FOLDER}/*/bmAttributes"),
+        state("self_powered", "1 if it has its own power supply.", f"{FOLDER}/*/bmAttributes"),
     ),
 )
 

@@ -40,10 +40,10 @@ ZRAM = Table(
         counter("compacted_pages", "page", "Pages freed by compaction.", origin=f"{FOLDER}/zram*/mm_stat 7"),
         _io("failed_reads", 1, "Reads that failed."),
         _io("failed_writes", 2, "Writes that failed, as where memory ran out."),
-        gauge("backing", "B", "What lies on its backing device.", origin=f"{FOLDER}/zram*/bd_stat 1 × {PAGE_BYTES}"),
+        gauge("backing", "B", "Data written to its backing device.", origin=f"{FOLDER}/zram*/bd_stat 1 × {PAGE_BYTES}"),
         counter("backing_read", "B", "Read from there.", origin=f"{FOLDER}/zram*/bd_stat 2 × {PAGE_BYTES}"),
         counter("backing_written", "B", "Written to there.", origin=f"{FOLDER}/zram*/bd_stat 3 × {PAGE_BYTES}"),
-        text("algorithm", "How it compresses.", f"{FOLDER}/zram*/comp_algorithm"),
+        text("algorithm", "Compression algorithm.", f"{FOLDER}/zram*/comp_algorithm"),
     ),
 )
 _WITHOUT_MM, _MM_WORDS = 7, 9

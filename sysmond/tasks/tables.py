@@ -56,8 +56,8 @@ _WITH_CHILDREN = (
     ),
 )
 _WITH_CHILDREN_NAMES = tuple(metric.name for metric in _WITH_CHILDREN)
-MINOR = counter("minor_faults", "1", "Page faults that needed no storage.", 0, "min_flt (stat 10)")
-MAJOR = counter("major_faults", "1", "Page faults that did.", 0, "maj_flt (stat 12)")
+MINOR = counter("minor_faults", "1", "Page faults served from memory.", 0, "min_flt (stat 10)")
+MAJOR = counter("major_faults", "1", "Page faults that had to read from storage.", 0, "maj_flt (stat 12)")
 
 _MEASURES = (
     COMM,
@@ -84,7 +84,7 @@ _MEASURES = (
     gauge("swap", "B", "Memory in swap.", 0, "mm->rss_stat (status VmSwap)"),
     gauge("virtual", "B", "Size of its address space.", 0, "mm->total_vm (stat 23)"),
     gauge("threads", "1", "Threads it has.", 0, "signal->nr_threads (stat 20)"),
-    state("last_cpu", "CPU it ran on last.", "thread_info.cpu (stat 39)"),
+    state("last_cpu", "CPU it last ran on.", "thread_info.cpu (stat 39)"),
     state("priority", "Priority in the kernel, less 100.", "prio (stat 18)"),
     state("nice", "Nice value.", "static_prio (stat 19)"),
     state("policy", "Scheduling: 0 other, 1 fifo, 2 rr, 3 batch, 5 idle, 6 deadline, 7 ext.", "policy (stat 41)"),
@@ -97,7 +97,7 @@ _MEASURES = (
 _MEASURES_FORMAT = "16s 18q 2I h b B s"
 _UNSEEN = state(
     "bytes_unseen",
-    "1 where threads of it ended unseen: what it read and wrote by itself is at least this.",
+    "1 if some of its threads ended unseen: it read and wrote at least this much.",
     "signal->sum_sched_runtime",
 )
 
@@ -199,17 +199,15 @@ EXITS = Table(
         PID,
         PPID,
         UID,
-        state("exit_code", "What it gave to exit.", "exit_code >> 8"),
+        state("exit_code", "Exit code.", "exit_code >> 8"),
         state("signal", "The signal that ended it; 0 for none.", "exit_code & 0x7f"),
-        state("core_dumped", "1 where it left a core.", "exit_code & 0x80"),
+        state("core_dumped", "1 if it left a core dump.", "exit_code & 0x80"),
         CGROUP,
         COMM,
         CPU._replace(semantics=Semantics.STATE),
         USER._replace(semantics=Semantics.STATE),
         SYSTEM._replace(semantics=Semantics.STATE),
-        Metric(
-            "peak_rss", "B", Semantics.STATE, "Most resident memory it ever had.", 0, "mm->hiwater_rss (status VmHWM)"
-        ),
+        Metric("peak_rss", "B", Semantics.STATE, "The most resident memory ever.", 0, "mm->hiwater_rss (status VmHWM)"),
         MINOR._replace(semantics=Semantics.STATE),
         MAJOR._replace(semantics=Semantics.STATE),
         READ._replace(semantics=Semantics.STATE),
