@@ -76,7 +76,7 @@ BATTERY = Table(
         _gauge("time_to_full", "s", "Time until it is full, by its own estimate.", 0, "TIME_TO_FULL_NOW"),
         _gauge("charge_start", "%", "Charging begins below this, as set.", 0, "CHARGE_CONTROL_START_THRESHOLD"),
         _gauge("charge_end", "%", "Charging ends at this, as set.", 0, "CHARGE_CONTROL_END_THRESHOLD"),
-        state("present", "1 if a battery is in its place.", f"{PREFIX}PRESENT"),
+        state("present", "1 if a battery is inserted.", f"{PREFIX}PRESENT"),
         state("discharging", "1 while it discharges, otherwise 0; absent if unknown.", f"{PREFIX}STATUS"),
         text("level", "Critical, Low, Normal, High or Full; some report only this.", f"{PREFIX}CAPACITY_LEVEL"),
         text("condition", "Good, Overheat, Dead and the like, as judged by its electronics.", f"{PREFIX}HEALTH"),

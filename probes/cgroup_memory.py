@@ -76,8 +76,8 @@ _EVENTS = (
     ("high", "Times its tasks were held back and made to reclaim, above memory.high."),
     ("max", "Times it was about to exceed memory.max."),
     ("oom", "Times an allocation was about to fail at its limit."),
-    ("oom_kill", "Tasks killed for want of memory, by whatever killer."),
-    ("oom_group_kill", "Times all of it was killed for want of memory."),
+    ("oom_kill", "Tasks killed for lack of memory, by whatever killer."),
+    ("oom_group_kill", "Times all of it was killed for lack of memory."),
 )
 
 
@@ -289,7 +289,7 @@ LIMITS = Table(
         text("cpus", "CPUs it may run on.", "cpuset.cpus.effective; v1 cpuset.effective_cpus"),
         text("nodes", "Memory nodes it may use.", "cpuset.mems.effective; v1 cpuset.effective_mems"),
         text("controllers", "Controllers that are on for it.", "cgroup.controllers"),
-        state("oom_group", "0: one task of it is killed for want of memory; 1: all of it.", "memory.oom.group"),
+        state("oom_group", "0: one task of it is killed for lack of memory; 1: all of it.", "memory.oom.group"),
         state(
             "zswap_writeback",
             "0: nothing of it is written to swap devices, compressed or not; 1: may be. A 0 above it counts, too.",

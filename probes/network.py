@@ -47,7 +47,7 @@ NETWORK = Table(
         counter(
             "send_carrier_errors",
             "1",
-            "Sending failed for want of a carrier, or was aborted, late, or without heartbeat.",
+            "Sending failed for lack of a carrier, or was aborted, late, or without heartbeat.",
             origin=f"{PATH} Transmit carrier",
         ),
         counter("sent_compressed", "1", "Compressed packets sent.", origin=f"{PATH} Transmit compressed"),

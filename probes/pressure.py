@@ -28,7 +28,7 @@ def _kind(kind: str, whom: str) -> tuple[Metric, ...]:
 PRESSURE = Table(
     "pressure",
     per="resource",
-    doc="How long work stood still for want of cpu, memory, io, or because of irq (interrupts).",
+    doc="How long work stood still for lack of cpu, memory, io, or because of irq (interrupts).",
     metrics=(*_kind("some", "at least one task"), *_kind("full", "all tasks that were not idle")),
 )
 _ABSENT_KIND = (ABSENT,) * 4

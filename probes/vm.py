@@ -176,7 +176,7 @@ METRICS = (
     _pages("pgmigrate_fail", "Pages that could not be migrated."),
     _times("thp_migration_success", "Transparent huge pages migrated whole."),
     _times("thp_migration_fail", "Transparent huge pages that could not be migrated."),
-    _times("thp_migration_split", "Transparent huge pages split in order to be migrated."),
+    _times("thp_migration_split", "Transparent huge pages split to be migrated."),
     # Compaction.
     _pages("compact_migrate_scanned", "Pages that compaction looked at to move them."),
     _pages("compact_free_scanned", "Pages that compaction looked at as targets."),
@@ -201,7 +201,7 @@ METRICS = (
     _pages("unevictable_pgs_stranded", "Unlocked pages that stayed on the unevictable list."),
     # Transparent huge pages.
     _times("thp_fault_alloc", "Huge pages allocated at a page fault."),
-    _times("thp_fault_fallback", "Page faults that got small pages for want of a huge one."),
+    _times("thp_fault_fallback", "Page faults that got small pages for lack of a huge one."),
     _times("thp_fault_fallback_charge", "Page faults that got small pages as a cgroup's limit forbade a huge one."),
     _times("thp_collapse_alloc", "Huge pages allocated by khugepaged to join small ones."),
     _times("thp_collapse_alloc_failed", "Huge pages that khugepaged could not allocate."),
@@ -221,7 +221,7 @@ METRICS = (
     _times("thp_zero_page_alloc", "Allocations of the huge page of zeros."),
     _times("thp_zero_page_alloc_failed", "Failed allocations of the huge page of zeros."),
     _times("thp_swpout", "Huge pages swapped out whole."),
-    _times("thp_swpout_fallback", "Huge pages split in order to be swapped out."),
+    _times("thp_swpout_fallback", "Huge pages split to be swapped out."),
     # Balloon, translation buffers, lookup caches.
     _pages("balloon_inflate", "Pages given to the hypervisor by the balloon."),
     _pages("balloon_deflate", "Pages taken back from the hypervisor by the balloon."),

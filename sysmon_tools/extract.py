@@ -168,7 +168,7 @@ def parser() -> Parser:
         " explain something")  # fmt: skip
     add("--list", action="store_true", help="list what is recorded, instead of values: a line a series; for"
         " people without a PATH a line a table")  # fmt: skip
-    add("--explain", action="store_true", help="tell how each column comes about, instead of values: kernel source,"
+    add("--explain", action="store_true", help="tell how each column is computed, instead of its values: kernel source,"
         " formula, tiers, resampling, gaps")  # fmt: skip
     add("--raw", action="store_true", help="one row a tick, counters as stored, no rates")
     add("--utc", action="store_true", help="write times in UTC")

@@ -15,7 +15,7 @@ from sysmond.ring.leftovers import started_ns
 from sysmond.ring.progress import Progress, ring_files, stream_files
 from sysmond.ring.snapshot import fill
 
-# How often the archiver looks at the rings, oftener where they fill fast.
+# How often the archiver looks at the rings, more often where they fill fast.
 LOOK_S = 10.0
 LOOK_MIN_S = 1.0
 # A ring that is filling faster than planned is sealed at once when this much of it is not yet sealed.

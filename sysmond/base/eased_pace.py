@@ -3,7 +3,7 @@
 
 # So many readings in a row decide: one alone may have waited for a processor.
 READINGS = 3
-# Firmware and embedded controllers are asked no oftener than this, whoever wants it.
+# Firmware and embedded controllers are asked no more often than this, whoever wants it.
 FIRMWARE_S = 10
 # Nothing is asked more seldom than this because it is slow.
 EASED_MAX_S = 300

@@ -78,7 +78,7 @@ KINDS = {
     "throttled": _read("read every 10 s", "Processors were slowed down because they were hot."),
     "logins": _read("read every 60 s", "Somebody logged in or out: how many people are left.", is_minor=True),
     "setting": _read("read every 60 s", "The host name or the time zone changed."),
-    "oom kill": _read(_LINES, "The kernel killed a process for want of memory: which, and its memory."),
+    "oom kill": _read(_LINES, "The kernel killed a process for lack of memory: which, and its memory."),
     "hung task": _read(_LINES, "A task waits for more than two minutes and cannot be killed."),
     "lockup": _read(_LINES, "A processor did nothing else for too long."),
     "machine check": _read(_LINES, "The processor reports an error of the hardware."),

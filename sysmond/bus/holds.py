@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds: to sample tables oftener, or to leave the disk alone, for as long as a client keeps a descriptor.
+"""Holds: to sample tables more often, or to leave the disk alone, for as long as a client keeps a descriptor.
 
 As in logind the descriptor is the lock: it is the writing end of a pipe, and where its last copy is closed, the
 hold ends; it also ends when its time is up, and when something is written. What holds ask for is ordered of the

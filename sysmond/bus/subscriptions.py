@@ -49,7 +49,7 @@ MINUTE_NS = 60 * SECOND_NS
 # Reading takes a moment: looking this long after a tick finds it.
 AFTER_TICK_NS = 25_000_000
 LOOKS_PER_SECOND_MAX = 20
-# Instances that come and go at every tick are looked through no oftener.
+# Instances that come and go at every tick are looked through no more often.
 RESOLVE_NS = SECOND_NS
 SUBSCRIPTIONS_MAX = 128
 

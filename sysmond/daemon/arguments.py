@@ -68,7 +68,7 @@ def _add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
     selftest = command("selftest", "kill a daemon of its own, damage copies of its files, and count what is lost")
     selftest.add_argument("--kill", metavar="N", type=_kills, default=10, help="so many kills (default: %(default)s)")
     selftest.add_argument("--json", action="store_true", help="as one JSON object")
-    probe = command("probe", "read a probe once, without recording, and show what came; for who writes one")
+    probe = command("probe", "read a probe twice, without recording, and show what it gives; for authors of probes")
     probe.add_argument("probe", metavar="NAME|FILE", help="the name of a table, or a file with a probe")
     probe.add_argument("--root", metavar="R", default=argparse.SUPPRESS, help="read R/proc and R/sys (default: /)")
     service = command(

@@ -278,7 +278,7 @@ KEYS = (
     ConfigKey(
         ("probes", ANY, "interval"),
         DURATION,
-        "How often it is read; its own declaration says what it is without this. In the background no oftener than "
+        "How often it is read; its own declaration says what it is without this. In the background no more often than "
         f"every {LANE_INTERVAL_MIN_NS[Lane.BACKGROUND] // SECOND_NS}s.",
         "",
         f"{LANE_INTERVAL_MIN_NS[Lane.REALTIME] // 1_000_000}ms",

@@ -30,7 +30,7 @@ READINGS_MAX = 5
 PLAN_BYTES_MAX = 4 * 1024 * 1024
 
 # What may block is read by threads and processes, and tells of nothing that changes faster.
-# A part that is started for each reading is not started oftener than this.
+# A part that is started for each reading is not started more often than this.
 LANE_INTERVAL_MIN_NS = {Lane.REALTIME: INTERVAL_MIN_NS, Lane.BACKGROUND: SECOND_NS, Lane.ONESHOT: 300 * SECOND_NS}
 INTERVAL_MAX_NS = 24 * 3600 * SECOND_NS
 

@@ -296,7 +296,7 @@ def _too_often(planned: PlannedProbe, configuration: Config) -> ConfigError:
 
 
 def _paced(planned: PlannedProbe) -> PlannedProbe:
-    """Read it no oftener than its lane does: nobody said that it should run there as often as it declares."""
+    """Read it no more often than its lane does: nobody said that it should run there as often as it declares."""
     return planned._replace(interval_ns=max(planned.interval_ns, LANE_INTERVAL_MIN_NS[planned.lane]))
 
 

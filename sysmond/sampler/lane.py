@@ -576,7 +576,7 @@ class Sampler:
         return {"ok": True}
 
     def _hold(self, tables: list[str], interval_ns: int, seconds: int) -> control.Order:
-        """Sample tables oftener for a while; an interval of 0 ends that."""
+        """Sample tables more often for a while; an interval of 0 ends that."""
         low_ns = HOLD_MIN_NS[self._lane]
         if interval_ns and interval_ns < low_ns:
             raise Error(f"hold: interval_ns {interval_ns}; expected {low_ns} or more, or 0 to end it")

@@ -31,7 +31,7 @@ ALL = "*"
 DEADLINE_S = 0.05
 # The other parts of sysmond are looked at less often than the sampler looks at itself.
 BACKGROUND_SELF_INTERVAL_NS = 30 * SECOND_NS
-# Nothing may be held below these, and what overran its deadline is not read oftener again.
+# Nothing may be held below these, and what overran its deadline is not read more often again.
 HOLD_MIN_NS = {Lane.REALTIME: SECOND_NS // 100, Lane.BACKGROUND: SECOND_NS}
 HOLD_MAX_S = 3600
 # So long the lane waits for worker processes that load their probes, and so long each may take meanwhile: what its
@@ -45,7 +45,7 @@ WORKERS_MAX = 64
 
 
 class TableHold(NamedTuple):
-    """A table is wanted oftener for a while."""
+    """A table is wanted more often for a while."""
 
     interval_ns: int
     until_ns: int
