@@ -20,6 +20,7 @@ from sysmond.errors import Error
 if TYPE_CHECKING:
     from sysmon_tools.grid import Display
     from sysmon_tools.style import Style
+    from sysmond.answers.sql.run import SqlAnswer
     from sysmond.base.result import Result
 
 STANDARD_OUTPUT = "-"
@@ -108,16 +109,18 @@ def _send_paged(pieces: Iterable[bytes], *, is_wide: bool) -> None:
             signal.signal(signal.SIGINT, before)
 
 
-def put_file(result: "Result", path: str, chosen: str, *, is_restricted: bool) -> None:
-    """Write an answer in one of ``FILE_FORMATS``; as ``put_in_place``.
+def put_file(result: "Result | SqlAnswer", path: str, chosen: str, *, is_restricted: bool) -> None:
+    """Write an answer in one of ``FILE_FORMATS``, what SQL found as Parquet or Arrow; as ``put_in_place``.
 
     :raises Error: where the library of the format is not installed.
     """
 
     def write(where: str) -> None:
         if chosen == "hdf5":
-            from sysmond.store.files import saved  # noqa: PLC0415  most formats do without
+            from sysmond.base.result import Result  # noqa: PLC0415  most formats do without
+            from sysmond.store.files import saved  # noqa: PLC0415  as above
 
+            assert isinstance(result, Result)  # noqa: S101  what SQL found has no form in HDF5, and is refused before
             saved.write(result, where)
             return
         from sysmon_tools import arrow_file  # noqa: PLC0415  as above

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sysmon_tools.arrow_file import FORMATS as ARROW_FORMATS
 from sysmon_tools.output import FILE_FORMATS, ROW_FORMATS, put_file, send, show
 from sysmond.base.model import EVENTS, Cause, Sensitivity, Table
 from sysmond.errors import Error, UsageError
@@ -186,7 +187,7 @@ def _spelled(name: str) -> str:
 
 def run(archive: "Archive", options: argparse.Namespace, chosen: str, style: "Style") -> tuple[list[str], list[str]]:
     """Answer, and give the warnings and the notes."""
-    known = ROW_FORMATS if options.sql is not None else FORMATS
+    known = (*ROW_FORMATS, *ARROW_FORMATS) if options.sql is not None else FORMATS
     if chosen not in known:
         raise UsageError(f"rows have no format {chosen!r}; there are {', '.join(known)}")
     if options.list:
@@ -454,10 +455,14 @@ def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "S
 
     answer = archive.sql(options.sql, start=options.start, end=options.end, boot=options.boot)
 
+    is_restricted = answer.sensitivity is Sensitivity.RESTRICTED
+    if chosen in ARROW_FORMATS:
+        put_file(answer, options.output_file, chosen, is_restricted=is_restricted)
+        return list(answer.warnings), style.beginning(answer.gaps)
+
     def shown(cell: object) -> object:
         return style.time(cell.time_ns) if isinstance(cell, SqlTime) else cell
 
     rows = [list(map(shown, row)) for row in answer.rows]
-    is_restricted = answer.sensitivity is Sensitivity.RESTRICTED
     _show(answered(chosen, answer.names, rows, answer, style), options, style, is_restricted=is_restricted)
     return list(answer.warnings), style.beginning(answer.gaps)

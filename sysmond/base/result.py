@@ -299,7 +299,7 @@ class Result(NamedTuple):
 
         def array(column: Column) -> Any:  # noqa: ANN401  an array of a library without types
             if column.texts is not None:
-                return pa.array([None if text is None else _unicode(text) for text in column.texts], pa.string())
+                return pa.array([None if text is None else unicode(text) for text in column.texts], pa.string())
             if column.integers is not None and column.tells_apart:
                 return pa.array(column.integers, mask=column.integers == ABSENT)
             if column.is_time:
@@ -309,7 +309,7 @@ class Result(NamedTuple):
         arrays = [pa.array(self.times).cast(moment), *map(array, self.columns)]
         units = ["time", *(column.unit for column in self.columns)]
         fields = [
-            pa.field(_unicode(name), values.type, metadata={"unit": unit})
+            pa.field(unicode(name), values.type, metadata={"unit": unit})
             for name, values, unit in zip(["time", *self._labels()], arrays, units, strict=True)
         ]
         remarks = {
@@ -325,7 +325,7 @@ class Result(NamedTuple):
         return [column.label if several else column.path for column in self.columns]
 
 
-def _unicode(text: str) -> str:
+def unicode(text: str) -> str:
     """Have bytes that were no UTF-8 be escapes: Arrow has only Unicode."""
     return text.encode("utf-8", "backslashreplace").decode()
 

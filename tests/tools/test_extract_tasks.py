@@ -14,8 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from pyarrow import feather, parquet
 
 from sysmon_tools import extract
+from sysmond.answers.sql.run import SqlAnswer, SqlTime
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Metric, Packing, Semantics, Sensitivity, Table
 from sysmond.machine.folders import Folders
@@ -408,6 +410,39 @@ def test_sql_sees_what_counters_grew_by(run: Run) -> None:
     assert apart(run, f"--sql={nothing}", "--format=csv").out == 'none,empty,lines,part\n,"","a,b\\n",0.1\n'
     table = apart(run, f"--sql={nothing}", "--format=table")
     assert table.out == "none  empty  lines  part\n   -         a,b\\n   0.1\n"
+
+
+@needs_duckdb
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_what_sql_finds_is_kept_with_its_types(run: Run, tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"answer.{suffix}"
+    query = (
+        "select comm, pid, cpu_total, time, null as nothing, pid = 9 as is_nine from process where cpu_total > 0"
+        " order by cpu_total desc, time limit 3"
+    )
+    assert apart(run, f"--sql={query}", f"--output-file={file}").out == ""
+    table = parquet.read_table(file) if suffix == "parquet" else feather.read_table(file)
+    assert table.column_names == ["comm", "pid", "cpu_total", "time", "nothing", "is_nine"]
+    assert str(table.schema.field("time").type) == "timestamp[ns, tz=UTC]"
+    assert str(table.schema.field("pid").type) == "int64"
+    rows = apart(run, f"--sql={query}", "--format=jsonl").out.splitlines()
+    assert [row["cpu_total"] for row in table.to_pylist()] == [json.loads(row)["cpu_total"] for row in rows]
+    assert table.to_pylist()[0]["nothing"] is None
+    assert apart(run, f"--sql={query}", f"--output-file={tmp_path}/answer.h5").code == 2
+
+
+@needs_duckdb
+def test_what_sql_finds_is_a_frame() -> None:
+    times = (SqlTime(1_700_000_000_000_000_001), None)
+    answer = SqlAnswer(("time", "n", "name"), ((times[0], 1, "a"), (times[1], None, None)), (), Sensitivity.PUBLIC)
+    frame = answer.to_pandas()
+    assert list(frame.columns) == ["time", "n", "name"]
+    assert frame["time"][0].value == times[0].time_ns
+    assert frame["time"].isna().tolist() == [False, True]
+    assert str(frame["n"].dtype) == "Int64"
+    assert frame["name"].isna().tolist() == [False, True]
+    assert list(SqlAnswer(("a",), (), (), Sensitivity.PUBLIC).to_pandas().columns) == ["a"]
+    assert SqlAnswer(("a",), (), (), Sensitivity.PUBLIC).to_arrow().num_rows == 0
 
 
 @needs_duckdb

@@ -9,7 +9,7 @@ which columns, and between which times (``parsed``): only that is read.
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from sysmond.answers.sql import of_long, of_wide, parsed
 from sysmond.answers.sql.of_long import Array, SqlTable
 from sysmond.answers.sql.parsed import Named, Span
 from sysmond.base import timespec
-from sysmond.base.model import EVENTS, TIERS_NS, Metric, Sensitivity
-from sysmond.base.result import Event, Gap, Result
+from sysmond.base.model import ABSENT, EVENTS, TIERS_NS, Metric, Sensitivity
+from sysmond.base.result import Event, Gap, Result, unicode
 from sysmond.errors import Error, NotPermittedError, UsageError, listed, nearest
 from sysmond.machine.folders import Folders
 from sysmond.store import events
@@ -33,6 +33,8 @@ from sysmond.store.timeline import Timeline
 
 if TYPE_CHECKING:
     import duckdb
+    import pandas as pd
+    import pyarrow as pa
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What a connection may do: no network, no extension, and no file but in a folder of its own. What does not fit into its
@@ -67,6 +69,50 @@ class SqlAnswer(NamedTuple):
     sensitivity: Sensitivity
     gaps: Sequence[Gap] = ()
     events: Sequence[Event] = ()
+
+    def to_arrow(self) -> "pa.Table":
+        """The answer as an Arrow table: times are timestamps of nanoseconds in UTC, what is absent is null.
+
+        :raises Error: where pyarrow is not installed.
+        """
+        try:
+            import pyarrow as pa  # noqa: PLC0415  optional, and 100 ms to import
+        except ImportError as missing:
+            raise Error("pyarrow is not installed; 'pip install sysmond[arrow]' adds it") from missing
+
+        def array(cells: Sequence[object]) -> Any:  # noqa: ANN401  an array of a library without types
+            if any(isinstance(cell, SqlTime) for cell in cells):
+                times_ns = [cell.time_ns if isinstance(cell, SqlTime) else None for cell in cells]
+                return pa.array(times_ns, pa.timestamp("ns", "UTC"))
+            return pa.array([unicode(cell) if isinstance(cell, str) else cell for cell in cells])
+
+        names = [unicode(name) for name in self.names]
+        return pa.Table.from_arrays([array(cells) for cells in self._columns()], names=names)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The answer as a DataFrame: times are in UTC, whole numbers Int64; what is absent is missing.
+
+        :raises Error: where pandas is not installed.
+        """
+        try:
+            import pandas as pd  # noqa: PLC0415  optional, and 300 ms to import
+        except ImportError as missing:
+            raise Error("pandas is not installed; 'pip install sysmond[pandas]' adds it") from missing
+
+        def series(cells: Sequence[object]) -> "pd.Series[Any]":
+            if any(isinstance(cell, SqlTime) for cell in cells):
+                times_ns = [cell.time_ns if isinstance(cell, SqlTime) else ABSENT for cell in cells]
+                # The smallest number is NaT.
+                return pd.Series(pd.DatetimeIndex(np.array(times_ns, np.int64).view("datetime64[ns]"), tz="UTC"))
+            are_whole = all(cell is None or type(cell) is int for cell in cells)
+            return pd.Series(list(cells), dtype="Int64" if cells and are_whole else None)
+
+        frame = pd.concat([series(cells) for cells in self._columns()], axis=1)
+        frame.columns = pd.Index(self.names)
+        return frame
+
+    def _columns(self) -> list[list[object]]:
+        return [[row[at] for row in self.rows] for at in range(len(self.names))]
 
 
 def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request: Request) -> SqlAnswer:
