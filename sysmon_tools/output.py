@@ -80,7 +80,7 @@ def _send_paged(pieces: Iterable[bytes], *, is_wide: bool) -> None:
     ``is_wide``: lines may be longer than it is, and should not be folded.
     It gets the first lines before the last are made, and whoever ends it has seen enough.
     """
-    waiting, rows = iter(pieces), os.get_terminal_size(sys.stdout.fileno()).lines - 1
+    waiting, rows = iter(pieces), shutil.get_terminal_size().lines - 1
     first = b""
     for piece in waiting:
         first += piece
@@ -89,8 +89,8 @@ def _send_paged(pieces: Iterable[bytes], *, is_wide: bool) -> None:
     else:
         send([first], None, is_restricted=False)
         return
-    words = shlex.split(os.environ.get("PAGER", "less"))
-    program = shutil.which(words[0]) if words and os.environ.get("TERM", "dumb") != "dumb" else None
+    words = _pager()
+    program = shutil.which(words[0]) if words else None
     if program is None:
         send(chain([first], waiting), None, is_restricted=False)
         return
@@ -107,6 +107,16 @@ def _send_paged(pieces: Iterable[bytes], *, is_wide: bool) -> None:
             pager.wait()
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+def _pager() -> list[str]:
+    """The words of the program that PAGER names; none where there is to be none."""
+    if os.environ.get("TERM", "dumb") == "dumb":
+        return []
+    try:
+        return shlex.split(os.environ.get("PAGER", "less"))
+    except ValueError:  # A quotation without an end.
+        return []
 
 
 def put_file(result: "Result | SqlAnswer", path: str, chosen: str, *, is_restricted: bool) -> None:

@@ -261,3 +261,5 @@ def test_what_is_longer_than_the_terminal_goes_to_the_pager(tmp_path: Path) -> N
     assert not on_a_terminal(["load", "--utc", "--no-pager"], place, 24, **pager).startswith("paged:")
     assert not on_a_terminal(["load", "--utc"], place, 24, PAGER=pager["PAGER"], TERM="dumb").startswith("paged:")
     assert len(on_a_terminal(["load", "--utc"], place, 24, PAGER="head -n 3", TERM="xterm").splitlines()) == 3
+    for none in ("", "no-such-pager", "less 'unended"):
+        assert len(on_a_terminal(["load", "--utc"], place, 24, PAGER=none, TERM="xterm").splitlines()) == 102
