@@ -68,7 +68,7 @@ def change(daemon: Daemon, phase: float) -> tuple[int, int]:
 
 def order(daemon: Daemon, *, enabled: bool) -> None:
     """Have the probe switched on or off, and all parts follow."""
-    wish: control.Order = {"do": "set", "probe": TABLE.partition("/")[0], "key": "enabled", "value": enabled}
+    wish: control.Order = {"do": "set", "key": f"probes.{TABLE.partition('/')[0]}.enabled", "value": enabled}
     answer = control.ask(f"{daemon.folders.runtime}/daemon", wish, ANSWER_S)
     if answer != {"ok": True}:
         raise RuntimeError(f"{wish}: {answer}")
