@@ -237,7 +237,9 @@ def on_a_terminal(words: Sequence[str], tmp_path: Path, rows: int, **environment
     termios.tcsetwinsize(slave, (rows, 80))
     program = "import sys; from sysmon_tools.extract import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, *words, "--state-dir", str(tmp_path)]
-    running = subprocess.Popen(command, stdout=slave, stderr=subprocess.PIPE, env={**os.environ, **environment})
+    # These say of another terminal how large it is.
+    around = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+    running = subprocess.Popen(command, stdout=slave, stderr=subprocess.PIPE, env={**around, **environment})
     os.close(slave)
     shown = b""
     with suppress(OSError):  # EIO: the other end was closed.
