@@ -5,7 +5,7 @@ from datetime import datetime, tzinfo
 from itertools import pairwise
 from math import ceil, floor, log10
 
-from sysmon_tools.quantities import heading, spelled
+from sysmon_tools.quantities import with_unit
 from sysmond.base.clock import SECOND_NS
 
 _KIBI = 1024.0
@@ -28,9 +28,7 @@ def value_marks(low: float, high: float, unit: str, count: int) -> list[Mark]:
         high = low + (abs(low) or 1.0)
     step = _round_step((high - low) / max(1, count - 1), is_binary=unit in {"B", "B/s"})
     first, last = floor(low / step), ceil(high / step - 1e-9)
-    above = heading(unit)
-    tail = f" {above}" if above and not above.startswith("/") else above
-    return [(number * step, f"{spelled(number * step, unit)}{tail}") for number in range(first, last + 1)]
+    return [(number * step, with_unit(number * step, unit)) for number in range(first, last + 1)]
 
 
 def _round_step(least: float, *, is_binary: bool) -> float:

@@ -5,11 +5,11 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sysmon_tools.output import ROW_FORMATS, display
 from sysmon_tools.quantities import duration
+from sysmon_tools.rows import RowTable, add_format, send_rows
 from sysmond.base import clock, timespec
 from sysmond.base.clock import SECOND_NS
-from sysmond.errors import Error, UsageError, nearest
+from sysmond.errors import Error
 
 if TYPE_CHECKING:
     from sysmond.base.result import Boot, Event
@@ -48,25 +48,18 @@ class ListedBoot(NamedTuple):
 
 def add_options(made: argparse.ArgumentParser) -> None:
     """Describe the command line."""
-    made.add_argument(
-        "--format", metavar="FORMAT", help=f"{', '.join(ROW_FORMATS)} (default: csv; on a terminal, table)"
-    )
+    add_format(made)
 
 
 def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     """List them, and give the warnings.
 
-    :raises UsageError: for a format that there is not. :raises Error: where nothing is recorded.
+    :raises Error: where nothing is recorded.
     """
-    from sysmon_tools import rows  # noqa: PLC0415  not before the command line is right
-
-    if options.format not in {None, *ROW_FORMATS}:
-        raise UsageError(f"--format {options.format!r}{nearest(options.format, ROW_FORMATS)}")
     listed = boots(archive)
-    if options.format == "table" or (options.format is None and display() is not None):
-        rows.send_rows(NAMES_FOR_PEOPLE, [_spelled(one) for one in listed], "table", nothing="no boot is recorded")
-    else:
-        rows.send_rows(NAMES, [one.fields for one in listed], options.format, nothing="")
+    exact = RowTable(NAMES, [one.fields for one in listed])
+    for_people = RowTable(NAMES_FOR_PEOPLE, [_spelled(one) for one in listed])
+    send_rows(options.format, exact, for_people, nothing="no boot is recorded")
     return list(dict.fromkeys(archive.warnings))
 
 
@@ -112,7 +105,10 @@ def _kernels(archive: "Archive", there: Sequence["Boot"]) -> list[str]:
 
 
 def _spelled(one: ListedBoot) -> tuple[object, ...]:
-    start, end = (
-        timespec.format_time(time_ns)[:19].replace("T", " ") for time_ns in (one.boot.start_ns, one.boot.end_ns)
-    )
-    return one.number, start, end, duration((one.boot.end_ns - one.boot.start_ns) / SECOND_NS), one.kernel, one.ended
+    number, _, start, end, lasted_s, kernel, ended = one.fields
+    return number, _short(start), _short(end), duration(lasted_s), kernel, ended
+
+
+def _short(time: str) -> str:
+    """A local time to the second."""
+    return time[:19].replace("T", " ")

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from sysmon_tools.output import ROW_FORMATS
+from sysmon_tools.rows import RowTable, add_format, send_rows
 from sysmond.base import clock, timespec
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.paths import naming
-from sysmond.errors import Error, UsageError, nearest
+from sysmond.errors import Error
 
 if TYPE_CHECKING:
     from sysmond.base.result import Column, Event
@@ -54,28 +54,23 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add("--to", "--until", dest="end", metavar="T", default="now", help="up to this moment (default: now)")
     add("--packages", action="store_true", help="a line for each package, not for each run of the package manager")
     add("--all", action="store_true", help="also devices, mounts, links and screens that came and went")
-    add("--format", metavar="FORMAT", help=f"{', '.join(ROW_FORMATS)} (default: csv; on a terminal, table)")
+    add_format(made)
 
 
 def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     """Tell, and give the warnings.
 
-    :raises UsageError: for a time or a format that there is not.
+    :raises UsageError: for a time that there is not.
     """
-    from sysmon_tools import rows  # noqa: PLC0415  here and below: not before the command line is right
-
-    if options.format not in {None, *ROW_FORMATS}:
-        raise UsageError(f"--format {options.format!r}{nearest(options.format, ROW_FORMATS)}")
     start_ns, end_ns = timespec.parse_span(options.start, options.end, clock.relation())
     changes = [
         *_boots(archive, start_ns, end_ns),
         *_happened(archive, start_ns, end_ns, by_package=options.packages, is_all=options.all),
         *_settings(archive, start_ns, end_ns),
     ]
-    listed = [
-        (timespec.format_time(change.time_ns // SECOND_NS * SECOND_NS), *change[1:]) for change in sorted(changes)
-    ]
-    rows.send_rows(NAMES, listed, options.format, nothing="nothing changed in that range, as far as it is recorded")
+    listed = RowTable(NAMES, [(_time(change.time_ns), *change[1:]) for change in sorted(changes)])
+    nothing = "nothing changed in that range, as far as it is recorded"
+    send_rows(options.format, listed, listed, nothing=nothing)
     return list(dict.fromkeys(archive.warnings))
 
 
@@ -87,9 +82,7 @@ def _boots(archive: "Archive", start_ns: int, end_ns: int) -> Iterator[MachineCh
     """Each boot that began between the two, but for the first that is recorded."""
     for before, boot in pairwise(archive.boots()):
         if start_ns <= boot.start_ns < end_ns:
-            yield MachineChange(
-                boot.start_ns, "boot", f"until {timespec.format_time(before.end_ns // SECOND_NS * SECOND_NS)}", ""
-            )
+            yield MachineChange(boot.start_ns, "boot", f"the one before ended {_time(before.end_ns)}", "")
 
 
 def _happened(

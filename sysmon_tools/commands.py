@@ -31,7 +31,7 @@ async def status(client: Client, _: argparse.Namespace) -> CommandOutput:
     bus = (
         f"{answer['bus_name']} {answer['object_path']}"
         if client.is_on_bus
-        else "none; 'sysmond --bus=system' or '--bus=session' is found on one"
+        else "none; start sysmond with --bus=system or --bus=session to be found on one"
     )
 
     def show() -> None:

@@ -12,10 +12,10 @@ from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
 from sysmon_tools import presets
-from sysmon_tools.output import ROW_FORMATS, display
-from sysmon_tools.quantities import heading, spelled
+from sysmon_tools.quantities import with_unit
+from sysmon_tools.rows import RowTable, add_format, send_rows
 from sysmond.base import clock, timespec
-from sysmond.errors import Error, UsageError, nearest
+from sysmond.errors import Error, UsageError
 
 if TYPE_CHECKING:
     from sysmond.base.clock import Relation
@@ -70,7 +70,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add("paths", nargs="*", metavar="PATH", help="series to compare (default: those of all presets, programs, units)")
     add("--top", "--limit", type=int, default=LARGEST, metavar="N", help="so many differences (default: %(default)s)")
     add("--all", action="store_true", help="also those that nobody would notice")
-    add("--format", metavar="FORMAT", help=f"{', '.join(ROW_FORMATS)} (default: csv; on a terminal, table)")
+    add_format(made)
 
 
 def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
@@ -78,10 +78,6 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
 
     :raises UsageError: for a span, a path or a format that is wrong.
     """
-    from sysmon_tools import rows  # noqa: PLC0415  not before the command line is right
-
-    if options.format not in {None, *ROW_FORMATS}:
-        raise UsageError(f"--format {options.format!r}{nearest(options.format, ROW_FORMATS)}")
     if options.top < 1:
         raise UsageError(f"--top {options.top}: expected 1 or more")
     now = clock.relation()
@@ -90,11 +86,9 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     if not options.paths:
         found += _rows(archive, before, after)
     chosen = sorted((one for one in found if options.all or one.matters), key=lambda one: -one.weight)[: options.top]
-    if options.format == "table" or (options.format is None and display() is not None):
-        nothing = "nothing differs that anybody would notice"
-        rows.send_rows(NAMES_FOR_PEOPLE, [_spelled(one) for one in chosen], "table", nothing=nothing)
-    else:
-        rows.send_rows(NAMES, chosen, options.format, nothing="")
+    for_people = RowTable(NAMES_FOR_PEOPLE, [_spelled(one) for one in chosen])
+    nothing = "nothing differs that anybody would notice"
+    send_rows(options.format, RowTable(NAMES, chosen), for_people, nothing=nothing)
     return list(dict.fromkeys(archive.warnings))
 
 
@@ -174,8 +168,7 @@ def _values(values: Iterable[float]) -> list[float]:
 
 
 def _spelled(one: Difference) -> tuple[str, ...]:
-    above = heading(one.unit)
-    tail = f" {above}" if above and not above.startswith("/") else above
-    numbers = (one.before, one.after, one.after - one.before)
-    before, after, difference = (f"{spelled(value, one.unit)}{tail}" for value in numbers)
+    before, after, difference = (
+        with_unit(value, one.unit) for value in (one.before, one.after, one.after - one.before)
+    )
     return one.what, before, after, difference if difference.startswith("-") else f"+{difference}"

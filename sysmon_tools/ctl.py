@@ -100,7 +100,7 @@ def _add_common(made: argparse.ArgumentParser, default: str | None) -> None:
     flag = default if default is not None else False
     made.add_argument("--bus", metavar="ADDRESS", default=default, help="the bus at this address")
     made.add_argument("--user", action="store_true", default=flag, help="your own recorder (default: while it runs)")
-    made.add_argument("--system", action="store_true", default=flag, help="the machine's recorder (default else)")
+    made.add_argument("--system", action="store_true", default=flag, help="the machine's recorder (default otherwise)")
     made.add_argument("--runtime-dir", metavar="D", default=default, help="the recorder with this folder in RAM")
     made.add_argument("--state-dir", metavar="D", default=default, help="the recorder that writes to this archive")
     made.add_argument("--json", action="store_true", default=flag, help="as JSON")

@@ -9,7 +9,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -158,10 +158,10 @@ def parser() -> Parser:
         " that it would compute")  # fmt: skip
     add("--no-timestamps", action="store_true", help="openmetrics: only the newest values, for node_exporter's textfile"
         " collector")  # fmt: skip
-    add("--every", metavar="STEP", help="write --output-file anew so often, until interrupted")
+    add("--every", metavar="STEP", help="write --output-file again that often, until interrupted")
     add("--exact", action="store_true", help="on a terminal: numbers with all their digits")
-    add("--all-columns", action="store_true", help="on a terminal: also those for which there is no room")
-    add("--no-pager", action="store_true", help="on a terminal: what is longer than that is not shown by PAGER (less)")
+    add("--all-columns", action="store_true", help="on a terminal: all columns, also those that do not fit")
+    add("--no-pager", action="store_true", help="on a terminal: print long answers, too, without PAGER (less)")
     add("--output-file", "-o", metavar="F", help="write there, whole or not at all (default: standard output)")
     add("--events", action="store_true", help="what happened: rows of the table event")
     add("--all-events", action="store_true", help="beside an answer all that happened in its range, not only what may"
@@ -302,11 +302,14 @@ def _run(options: argparse.Namespace) -> int:
         _say(introduction)
     if options.every:
         return _write_again_and_again(archive, options, chosen)
-    return _answer(archive, options, chosen)
+    lines, code = _answer(archive, options, chosen)
+    for line in lines:
+        _say(line)
+    return code
 
 
-def _answer(archive: "Archive", options: argparse.Namespace, chosen: str) -> int:
-    """Ask, write, say what is missing, and give the exit code."""
+def _answer(archive: "Archive", options: argparse.Namespace, chosen: str) -> tuple[list[str], int]:
+    """Ask and write; give what there is to say, a line each, and the exit code."""
     notes: Sequence[str] = ()
     if options.is_long:
         warnings, notes = tasks.run(archive, options, chosen, _style(options, chosen))
@@ -316,26 +319,24 @@ def _answer(archive: "Archive", options: argparse.Namespace, chosen: str) -> int
         warnings, notes = (
             _of_presets(archive, options, chosen) if options.preset else _extract(archive, options, chosen)
         )
-    for note in notes:
-        _say(note)
-    for warning in warnings:
-        _say(f"warning: {warning}")
-    return EXIT_PARTIAL if warnings else 0
+    return [*notes, *(f"warning: {warning}" for warning in warnings)], EXIT_PARTIAL if warnings else 0
 
 
 def _write_again_and_again(archive: "Archive", options: argparse.Namespace, chosen: str) -> NoReturn:
-    """Write the file anew at each step of the wall clock; what goes wrong once is said, and tried again."""
+    """Write the file anew at each step of the wall clock; what goes wrong is tried again, and said when it is new."""
     from sysmond.base import timespec  # noqa: PLC0415  as above
 
-    step_ns, said = timespec.parse_step(options.every), ""
+    step_ns = timespec.parse_step(options.every)
+    before: list[str] = []
     while True:
         try:
-            _answer(archive, options, chosen)
-            said = ""
-        except Error as problem:
-            if str(problem) != said:
-                said = str(problem)
-                _say(said)
+            lines, _ = _answer(archive, options, chosen)
+        except (Error, OSError) as problem:
+            lines = [_described(problem) if isinstance(problem, OSError) else str(problem)]
+        for line in lines:
+            if line not in before:
+                _say(line)
+        before = lines
         time.sleep((step_ns - time.time_ns() % step_ns) / 1e9)
 
 
@@ -422,7 +423,9 @@ def _screen(options: argparse.Namespace, chosen: str) -> "Display | None":
     """The terminal for which an answer is laid out; None where it goes elsewhere, or is for programs."""
     if chosen != "table" or options.output_file not in {None, STANDARD_OUTPUT}:
         return None
-    return display(all_columns=options.all_columns, is_exact=options.exact or options.raw)
+    return display(
+        all_columns=options.all_columns, is_exact=options.exact or options.raw, has_pager=not options.no_pager
+    )
 
 
 def _is_for_people() -> bool:
@@ -444,10 +447,6 @@ def _range_ns(options: argparse.Namespace) -> tuple[int | None, int | None]:
 def _are_chosen(options: argparse.Namespace) -> bool:
     """Whether each column was named, and none comes from a table or a wildcard."""
     return all("/" in path and "*" not in path and "?" not in path for path in options.paths)
-
-
-def _show(pieces: Iterable[bytes], options: argparse.Namespace, style: "Style", *, is_restricted: bool = False) -> None:
-    show(pieces, options.output_file, style, is_restricted=is_restricted, has_pager=not options.no_pager)
 
 
 def _is_restricted(answer: "Entry | LongEntry | Result") -> bool:
@@ -479,7 +478,7 @@ def _list(archive: Queryable, options: argparse.Namespace, chosen: str) -> list[
     style = _style(options, chosen)
     is_short = chosen == "table" and options.paths == [tasks.EVERYTHING]
     pieces = listing.tables(listed, style) if is_short else listing.write(chosen, listed, style)
-    _show(pieces, options, style, is_restricted=is_restricted)
+    show(pieces, options.output_file, style, is_restricted=is_restricted)
     return list(dict.fromkeys(warnings))
 
 
@@ -520,7 +519,7 @@ def _write(archive: Queryable, result: "Result", options: argparse.Namespace, ch
         from sysmon_tools import explaining  # noqa: PLC0415  as above
 
         told = explaining.WRITERS[chosen](result.explanations, style)
-        _show(told, options, style, is_restricted=_is_restricted(result))
+        show(told, options.output_file, style, is_restricted=_is_restricted(result))
         return
     if chosen in FILE_FORMATS:
         put_file(result, options.output_file, chosen, is_restricted=_is_restricted(result))
@@ -530,13 +529,14 @@ def _write(archive: Queryable, result: "Result", options: argparse.Namespace, ch
     if options.summary:
         from sysmon_tools.summary import written  # noqa: PLC0415  as above
 
-        _show(written(result, chosen, style), options, style, is_restricted=_is_restricted(result))
+        show(written(result, chosen, style), options.output_file, style, is_restricted=_is_restricted(result))
         return
     if style.screen is not None:
         from sysmon_tools import terminal_answer  # noqa: PLC0415  as above
 
         asked = terminal_answer.Arrangement(is_chosen=_are_chosen(options))
-        _show(terminal_answer.write(result, style, style.screen, asked), options, style)
+        pieces = terminal_answer.write(result, style, style.screen, asked)
+        show(pieces, options.output_file, style, is_restricted=_is_restricted(result))
         return
     if chosen == OPENMETRICS:
         with suppress(Error):  # What long tables have is not listed by series.

@@ -25,12 +25,14 @@ _FOLDS = re.compile(r"(?<=_)|(?=:)")
 class Display(NamedTuple):
     """What is written on. ``columns``: how many signs a line has; None to leave nothing out, however long it becomes.
 
-    ``is_exact``: numbers with all their digits, in base units. ``is_ascii``: no other signs.
+    ``is_exact``: numbers with all their digits, in base units. ``is_ascii``: no other signs. ``has_pager``: what has
+    more lines goes through a pager.
     """
 
     columns: int | None
     is_exact: bool = False
     is_ascii: bool = False
+    has_pager: bool = True
 
 
 class Field(NamedTuple):

@@ -152,7 +152,7 @@ def look(archive: Archive, view: View, now_ns: int) -> MomentScene:
         now_ns,
         _host(archive, end_ns),
         curves,
-        _processes(archive, view),
+        processes(archive, view),
         sorted(_waits(archive, view), key=lambda wait: (wait.state != "D", -wait.seen)),
         events,
         [gap for gap in gaps if gap.start_ns < min(end_ns, now_ns) and gap.end_ns > start_ns],
@@ -219,7 +219,7 @@ _KEYS: dict[str, Callable[[ProcessShare], float | None]] = {
 _BY = {"cpu": ("cpu",), "memory": ("rss:last",), "disk": ("read_bytes", "written_bytes")}
 
 
-def _processes(archive: Archive, view: View) -> list[ProcessShare]:
+def processes(archive: Archive, view: View) -> list[ProcessShare]:
     """Who used most in the span, in the order of the view."""
     start_ns, end_ns = view.span
     shares: dict[tuple[int, str], ProcessShare] = {}

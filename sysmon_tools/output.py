@@ -52,10 +52,10 @@ def send(pieces: Iterable[bytes], path: str | None, *, is_restricted: bool) -> N
     put_in_place(path, write, is_restricted=is_restricted)
 
 
-def display(*, all_columns: bool = False, is_exact: bool = False) -> "Display | None":
+def display(*, all_columns: bool = False, is_exact: bool = False, has_pager: bool = True) -> "Display | None":
     """The terminal for which an answer is laid out; None where standard output is none.
 
-    ``all_columns``: leave nothing out. ``is_exact``: numbers with all their digits.
+    ``all_columns``: leave nothing out. The rest is as the display has it.
     """
     if sys.stdout is None or not sys.stdout.isatty():
         return None
@@ -63,12 +63,12 @@ def display(*, all_columns: bool = False, is_exact: bool = False) -> "Display | 
 
     columns = None if all_columns else shutil.get_terminal_size().columns
     is_ascii = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    return Display(columns, is_exact=is_exact, is_ascii=is_ascii)
+    return Display(columns, is_exact=is_exact, is_ascii=is_ascii, has_pager=has_pager)
 
 
-def show(pieces: Iterable[bytes], path: str | None, style: "Style", *, is_restricted: bool, has_pager: bool) -> None:
+def show(pieces: Iterable[bytes], path: str | None, style: "Style", *, is_restricted: bool) -> None:
     """Write an answer where it is to go; on a terminal, through the pager where it is longer than that."""
-    if style.screen is None or not has_pager:
+    if style.screen is None or not style.screen.has_pager:
         send(pieces, path, is_restricted=is_restricted)
     else:
         _send_paged(pieces, is_wide=style.screen.columns is None)
@@ -176,6 +176,16 @@ def _naming(where: str) -> Iterator[None]:
         if problem.errno is None:
             raise
         raise OSError(problem.errno, os.strerror(problem.errno), where) from problem
+
+
+def put_text(path: str, text: str, *, is_restricted: bool) -> None:
+    """Write a text into a file as ``put_in_place``; what is no UTF-8 in it is an escape."""
+
+    def write(where: str) -> None:
+        with open(where, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+
+    put_in_place(path, write, is_restricted=is_restricted)
 
 
 def _mode(path: str) -> int | None:

@@ -6,7 +6,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from sysmon_tools import presets
-from sysmon_tools.output import put_in_place
+from sysmon_tools.output import put_text
 from sysmond.base import clock, timespec
 from sysmond.base.terminal import put
 from sysmond.errors import UsageError
@@ -63,9 +63,5 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     else:
         drawn = svg.draw(seen, ", ".join(paths), style)
 
-        def write(where: str) -> None:
-            with open(where, "w", encoding="utf-8", errors="backslashreplace") as written:
-                written.write(drawn)
-
-        put_in_place(file, write, is_restricted=seen.is_restricted)
+        put_text(file, drawn, is_restricted=seen.is_restricted)
     return list(dict.fromkeys(seen.warnings))

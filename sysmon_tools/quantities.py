@@ -63,6 +63,13 @@ def spelled(value: float, unit: str, *, is_ascii: bool = False) -> str:
             return _counted(value)
 
 
+def with_unit(value: float, unit: str, *, is_ascii: bool = False) -> str:
+    """A value that stands alone, without a heading: ``4.00 KiB/s``, ``97.9 %``."""
+    above = heading(unit)
+    between = " " if above and not above.startswith("/") else ""
+    return f"{spelled(value, unit, is_ascii=is_ascii)}{between}{above}"
+
+
 def heading(unit: str) -> str:
     """What stands above a column: nothing where each value says it."""
     if unit in {"B", "s", "1", "text", "time", ""} or unit in _PREFIXED:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING
 
-from sysmon_tools.output import put_in_place
+from sysmon_tools.output import put_text
 from sysmond.base import clock, timespec
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Sensitivity
@@ -76,15 +76,11 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     if not options.restricted:
         archive = Archive(archive.place, classes=(Sensitivity.PUBLIC,))
     seen = moment.look(archive, moment.View(at_ns), time.time_ns())
-    by_disk = moment.look(archive, seen.view._replace(order="disk"), time.time_ns()).processes
+    by_disk = moment.processes(archive, seen.view._replace(order="disk"))
     pictures = _pictures(archive, seen.view.at_ns, around_ns)
     whole = "".join(_page(seen, by_disk, pictures, Style(), is_restricted=options.restricted))
 
-    def write(where: str) -> None:
-        with open(where, "w", encoding="utf-8", errors="backslashreplace") as written:
-            written.write(whole)
-
-    put_in_place(file, write, is_restricted=options.restricted)
+    put_text(file, whole, is_restricted=options.restricted)
     names = ", ".join(name for name, _ in pictures)
     counted = f"{min(ROWS_MAX, len(seen.processes))} processes, {min(ROWS_MAX, len(seen.waits))} waits"
     put(f"{file}: {names}; {counted}, {len(seen.events)} events. It names programs, users and devices.")

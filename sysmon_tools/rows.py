@@ -4,13 +4,15 @@
 Those of an answer have its gaps and events beside them, as in ``formats``; those of a list have none.
 """
 
+import argparse
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from sysmon_tools.formats import Remarks, comments, delimited_field, json_remarks, jsonl_remarks, no_formula
-from sysmon_tools.output import display, send, show
+from sysmon_tools.output import ROW_FORMATS, display, send, show
 from sysmon_tools.style import Style
 from sysmon_tools.terminal_answer import write_remarks, write_rows
 from sysmond.base.terminal import printable, put
@@ -79,16 +81,34 @@ WRITERS: dict[str, Writer] = {
 }
 
 
-def send_rows(names: Sequence[str], rows: Sequence[Sequence[object]], chosen: str | None, *, nothing: str) -> None:
+class RowTable(NamedTuple):
+    """Rows with the names of their columns."""
+
+    names: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+def add_format(made: argparse.ArgumentParser) -> None:
+    """Add the option that says how rows are written."""
+    made.add_argument(
+        "--format",
+        metavar="FORMAT",
+        choices=ROW_FORMATS,
+        help=f"{', '.join(ROW_FORMATS)} (default: csv; on a terminal, table)",
+    )
+
+
+def send_rows(chosen: str | None, exact: RowTable, for_people: RowTable, *, nothing: str) -> None:
     """Write rows to standard output: in a format, by default as CSV, and on a terminal for people.
 
     ``nothing``: what people are told where there are none.
     """
-    screen = None if chosen not in {None, "table"} else display()
+    screen = display() if chosen in {None, "table"} else None
     if screen is None:
+        names, rows = for_people if chosen == "table" else exact
         send(WRITERS[chosen or "csv"](names, rows), None, is_restricted=False)
-    elif rows:
-        show(write_rows(names, rows, screen), None, Style(screen=screen), is_restricted=False, has_pager=True)
+    elif for_people.rows:
+        show(write_rows(*for_people, screen), None, Style(screen=screen), is_restricted=False)
     else:
         put(nothing)
 

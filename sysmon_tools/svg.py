@@ -12,7 +12,7 @@ import numpy as np
 from sysmon_tools.axes import time_marks, value_marks
 from sysmon_tools.grid import clipped
 from sysmon_tools.picture import Panel, Picture, Trace
-from sysmon_tools.quantities import duration, heading, spelled
+from sysmon_tools.quantities import duration, with_unit
 from sysmon_tools.style import Style
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.result import Event, Float64Array, Gap, Int64Array
@@ -157,11 +157,9 @@ def said_of(curve: Trace, unit: str, *, is_ascii: bool = False) -> str:
     known = curve.values[np.isfinite(curve.values)]
     if not known.size:
         return "no value"
-    above = heading(unit)
-    tail = f" {above}" if above and not above.startswith("/") else above
     low, high = curve.extent
     numbers: Sequence[float] = (float(known.mean()), low, high)
-    mean, least, most = (f"{spelled(value, unit, is_ascii=is_ascii)}{tail}" for value in numbers)
+    mean, least, most = (with_unit(value, unit, is_ascii=is_ascii) for value in numbers)
     return f"mean {mean}, from {least} to {most}"
 
 

@@ -394,7 +394,7 @@ def _write(answer: "Result", options: argparse.Namespace, chosen: str, style: "S
         from sysmon_tools import explaining  # noqa: PLC0415  as above
 
         told = explaining.WRITERS[chosen](answer.explanations, style)
-        _show(told, options, style, is_restricted=is_restricted)
+        show(told, options.output_file, style, is_restricted=is_restricted)
         return
     if chosen in FILE_FORMATS:
         put_file(answer, options.output_file, chosen, is_restricted=is_restricted)
@@ -402,7 +402,7 @@ def _write(answer: "Result", options: argparse.Namespace, chosen: str, style: "S
     if options.summary:
         from sysmon_tools.summary import written  # noqa: PLC0415  as above
 
-        _show(written(answer, chosen, style), options, style, is_restricted=is_restricted)
+        show(written(answer, chosen, style), options.output_file, style, is_restricted=is_restricted)
         return
     is_of_one_time = len(set(answer.times_ns.tolist())) == 1 and not _is_of_moments(options)
     if style.screen is not None:
@@ -411,16 +411,17 @@ def _write(answer: "Result", options: argparse.Namespace, chosen: str, style: "S
         asked = terminal_answer.Arrangement(
             options.by or "", has_time=not is_of_one_time, is_chosen=options.columns is not None
         )
-        _show(terminal_answer.write(answer, style, style.screen, asked), options, style, is_restricted=is_restricted)
+        show(
+            terminal_answer.write(answer, style, style.screen, asked),
+            options.output_file,
+            style,
+            is_restricted=is_restricted,
+        )
         return
     pieces: Iterable[bytes] = formats.WRITERS[chosen](answer, style)
     if chosen == "table" and is_of_one_time:
         pieces = formats.without_time(pieces, len(style.time(int(answer.times_ns[0]))))
     send(pieces, options.output_file, is_restricted=is_restricted)
-
-
-def _show(pieces: Iterable[bytes], options: argparse.Namespace, style: "Style", *, is_restricted: bool) -> None:
-    show(pieces, options.output_file, style, is_restricted=is_restricted, has_pager=not options.no_pager)
 
 
 def _is_of_moments(options: argparse.Namespace) -> bool:
@@ -444,7 +445,7 @@ def _list(archive: "Archive", options: argparse.Namespace, chosen: str, style: "
     else:
         from sysmon_tools import terminal_answer  # noqa: PLC0415  as above
 
-        _show(terminal_answer.write_rows(names, columns, style.screen), options, style, is_restricted=False)
+        show(terminal_answer.write_rows(names, columns, style.screen), options.output_file, style, is_restricted=False)
     return []
 
 
@@ -464,5 +465,5 @@ def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "S
         return style.time(cell.time_ns) if isinstance(cell, SqlTime) else cell
 
     rows = [list(map(shown, row)) for row in answer.rows]
-    _show(answered(chosen, answer.names, rows, answer, style), options, style, is_restricted=is_restricted)
+    show(answered(chosen, answer.names, rows, answer, style), options.output_file, style, is_restricted=is_restricted)
     return list(answer.warnings), style.beginning(answer.gaps)

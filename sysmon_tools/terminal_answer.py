@@ -12,7 +12,7 @@ import numpy as np
 from sysmon_tools.formats import Remarks, labels
 from sysmon_tools.grid import Display, Field, clipped, lay_out
 from sysmon_tools.presets import PRESETS
-from sysmon_tools.quantities import heading, spelled
+from sysmon_tools.quantities import heading, spelled, with_unit
 from sysmon_tools.style import Style
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, EVENTS, Cause
@@ -262,10 +262,7 @@ def _speller(
             return _exact(value, column.decimals)
         if units is None:
             return spelled(value, column.unit, is_ascii=screen.is_ascii)
-        unit = units[row] or "1"
-        above = heading(unit)
-        text = spelled(value, unit, is_ascii=screen.is_ascii)
-        return f"{text}{'' if above.startswith('/') or not above else ' '}{above}"
+        return with_unit(value, units[row] or "1", is_ascii=screen.is_ascii)
 
     return spell
 

@@ -88,5 +88,6 @@ class Direct:
                     follow()
 
     def _check(self) -> None:
-        if not lock.recorder(f"{self._place.runtime}/{lock.LOCK_FILE}"):
+        # Parts that are units have no parent that holds the lock in RAM; the archiver holds the other.
+        if not any(lock.recorder(f"{folder}/{lock.LOCK_FILE}") for folder in (self._place.runtime, self._place.state)):
             raise UnavailableError(f"{self._place.runtime}: {_NOBODY}")

@@ -18,6 +18,7 @@ from sysmond.machine.folders import Folders
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.writer import RingWriter
 from tests.support.longarchive import BOOT, BOOTED_NS, relation
+from tests.support.usage import one_line
 
 FIRST_S, SECONDS = 100, 1200
 CHANGED_S = 700
@@ -117,6 +118,4 @@ def test_wrong_usage_is_one_line(
     folders: Folders, capsys: pytest.CaptureFixture[str], words: Sequence[str], said: str
 ) -> None:
     assert run(folders, *words) == UsageError.exit_code
-    printed = capsys.readouterr()
-    assert said in printed.err
-    assert printed.err.count("\n") == 1
+    assert said in one_line(capsys)

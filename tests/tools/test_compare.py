@@ -17,6 +17,7 @@ from sysmond.errors import UsageError
 from sysmond.machine.folders import Folders
 from tests.support.longarchive import BOOTED_NS
 from tests.support.stall import FIRST_S, STALL, stuck
+from tests.support.usage import one_line
 
 CALM = f"@{(BOOTED_NS // SECOND_NS) + FIRST_S + 100}..@{(BOOTED_NS // SECOND_NS) + FIRST_S + 160}"
 STUCK = f"@{(BOOTED_NS // SECOND_NS) + FIRST_S + STALL.start}..@{(BOOTED_NS // SECOND_NS) + FIRST_S + STALL.stop}"
@@ -75,10 +76,7 @@ def test_wrong_usage_is_one_line(
     folders: Folders, capsys: pytest.CaptureFixture[str], words: Sequence[str], said: str
 ) -> None:
     assert run(folders, *words) == UsageError.exit_code
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert said in printed.err
-    assert printed.err.count("\n") == 1
+    assert said in one_line(capsys)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.errors import UsageError
 from sysmond.machine.folders import Folders
 from tests.support.stall import STALL_NS, stuck
+from tests.support.usage import one_line
 
 HOSTILE = "\x1b]0;owned\x07</td></svg><script>document.title='owned'</script>"
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -96,9 +97,7 @@ def test_wrong_usage_is_one_line(
     folders: Folders, capsys: pytest.CaptureFixture[str], words: Sequence[str], said: str
 ) -> None:
     assert run(folders, *words) == UsageError.exit_code
-    printed = capsys.readouterr()
-    assert said in printed.err
-    assert printed.err.count("\n") == 1
+    assert said in one_line(capsys)
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here")

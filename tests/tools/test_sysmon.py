@@ -25,6 +25,7 @@ from sysmond.machine.folders import Folders
 from tests.support.longarchive import BOOTED_NS
 from tests.support.stall import FIRST_S, SECONDS, STALL, STALL_NS, stuck
 from tests.support.terminal import Terminal, has_ended, needs_tmux
+from tests.support.usage import one_line
 from tests.support.waiting import HANG_S, wait_until
 
 BIN = Path(sys.executable).parent
@@ -194,10 +195,7 @@ def test_wrong_usage_is_one_line(
     folders: Folders, capsys: pytest.CaptureFixture[str], words: Sequence[str], said: str
 ) -> None:
     assert run(folders, *words) == UsageError.exit_code
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert said in printed.err
-    assert len(printed.err.splitlines()) == 1
+    assert said in one_line(capsys)
 
 
 def test_what_says_nothing_of_unicode_gets_ascii(folders: Folders) -> None:
