@@ -31,7 +31,7 @@ async def status(client: Client, _: argparse.Namespace) -> CommandOutput:
     bus = (
         f"{answer['bus_name']} {answer['object_path']}"
         if client.is_on_bus
-        else "none; start sysmond with --bus=system or --bus=session to be found on one"
+        else "none (start sysmond with --bus=system or --bus=session)"
     )
 
     def show() -> None:
@@ -199,10 +199,16 @@ async def set_(client: Client, options: argparse.Namespace) -> CommandOutput:
     outcome = await client.call("SetSetting", "ssa{sv}", key, spelled, NO_OPTIONS)
     rows = await client.call("GetConfig", "a{sv}", NO_OPTIONS)
     now = next((row for row in rows if row[0] == key), None)
-    setting = {"key": key, "value": value if now is None else now[1], "behind": outcome.get("behind", {})}
+    origin = now[2] if now is not None else ""
+    setting = {
+        "key": key,
+        "value": value if now is None else now[1],
+        "origin": origin or "default",
+        "behind": outcome.get("behind", {}),
+    }
 
     def show() -> None:
-        put(f"{key}: {setting['value']}{' (default)' if now is None or not now[2] else ''}")
+        put(f"{key}: {setting['value']} ({f'written to {origin}' if origin else 'default'})")
         _put_behind(setting["behind"])
 
     return CommandOutput(setting, show)

@@ -68,8 +68,8 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add("before", metavar="T..T", help="the one span, such as 'yesterday 14:00..15:00' or -2h..-1h")
     add("after", metavar="T..T", help="the other span")
     add("paths", nargs="*", metavar="PATH", help="series to compare (default: those of all presets, programs, units)")
-    add("--top", "--limit", type=int, default=LARGEST, metavar="N", help="so many differences (default: %(default)s)")
-    add("--all", action="store_true", help="also those that nobody would notice")
+    add("--top", "--limit", type=int, default=LARGEST, metavar="N", help="number of differences (default: %(default)s)")
+    add("--all", action="store_true", help="include negligible differences")
     add_format(made)
 
 
@@ -109,8 +109,15 @@ def read_span(text: str, now: "Relation") -> tuple[int, int]:
 def _series(
     archive: "Archive", paths: Sequence[str], before: tuple[int, int], after: tuple[int, int]
 ) -> Iterator[Difference]:
-    """The series of paths; where nobody names any, of all presets that are recorded here."""
+    """The series of paths; where nobody names any, of all presets that are recorded here.
+
+    :raises Error: where one of the spans has nothing, which is not the same as zero.
+    """
     one, other = (_means(archive, paths, *span) for span in (before, after))
+    for means, (start_ns, end_ns) in ((one, before), (other, after)):
+        if not means:
+            span = f"{timespec.format_time(start_ns)} to {timespec.format_time(end_ns)}"
+            raise Error(f"{span}: nothing was recorded in that time, so there is nothing to compare")
     for path, (unit, mean) in one.items():
         if path in other:
             yield Difference(path, unit, mean, other[path][1])

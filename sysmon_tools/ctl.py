@@ -50,13 +50,13 @@ def parser() -> Parser:
         _add_common(sub, default=argparse.SUPPRESS)
         return sub
 
-    command("status", "say how the recorder is")
-    command("list", "list what there is").add_argument(
+    command("status", "show the recorder's status")
+    command("list", "list probes, tables, metrics, clients, boots or pins").add_argument(
         "what", metavar="WHAT", choices=LISTS, help=f"{', '.join(LISTS)}"
     )
     for name, says in (
         ("enable", "let a probe record, now and after the next start"),
-        ("disable", "let a probe record no more, now and after the next start"),
+        ("disable", "stop a probe from recording, now and after the next start"),
     ):
         _add_probe(command(name, says))
     settable = command("set", "change a setting, now and after the next start")
@@ -65,13 +65,13 @@ def parser() -> Parser:
         metavar="KEY VALUE",
         nargs="+",
         help="such as 'tiers.1s.size 1GB', as 'config' shows them; of a probe also 'memory interval 5s', 'process "
-        "sensitivity restricted'; the value 'default' takes it back",
+        "sensitivity restricted'; the value 'default' restores the default",
     )
     _add_probe(command("reset", "take a probe out of quarantine, or back to its lane"))
     command("show", "tell all about a probe").add_argument("name", metavar="NAME", help="of its table")
     command("flush", "have all that is in RAM written to the disk now")
     command("reload", "have the configuration read again")
-    shown = command("config", "show every setting, and where it is said")
+    shown = command("config", "show every setting, and where it is set")
     shown.add_argument("--changed", action="store_true", help="only what a file says, and no defaults")
     command("budget", "say how many days each tier will keep")
     add_remembering(command)
@@ -87,7 +87,7 @@ def parser() -> Parser:
     command("doctor", "say of each source whether it is there, and what would help where it is not")
     report = command("report-bug", "gather what helps to find a bug, without private data; say what it is")
     report.add_argument("--output-file", "-o", metavar="FILE", help="write it there, as a .tar.gz")
-    complete = command("complete", "say what may stand there, a line each; for shells")
+    complete = command("complete", "print possible completions, one per line; for shells")
     complete.add_argument("kind", metavar="KIND", choices=("probes", "paths"), help="probes or paths")
     complete.add_argument("word", metavar="WORD", nargs="?", default="", help="what is there already")
     watch = command("watch", "show the newest values, every second")

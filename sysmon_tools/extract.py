@@ -19,6 +19,7 @@ from sysmon_tools.output import (
     ROW_FORMATS,
     STANDARD_OUTPUT,
     abandon_standard_output,
+    described,
     display,
     put_file,
     send,
@@ -158,10 +159,10 @@ def parser() -> Parser:
         " that it would compute")  # fmt: skip
     add("--no-timestamps", action="store_true", help="openmetrics: only the newest values, for node_exporter's textfile"
         " collector")  # fmt: skip
-    add("--every", metavar="STEP", help="write --output-file again that often, until interrupted")
+    add("--every", metavar="STEP", help="rewrite --output-file at this interval, until interrupted")
     add("--exact", action="store_true", help="on a terminal: numbers with all their digits")
     add("--all-columns", action="store_true", help="on a terminal: all columns, also those that do not fit")
-    add("--no-pager", action="store_true", help="on a terminal: print long answers, too, without PAGER (less)")
+    add("--no-pager", action="store_true", help="on a terminal: do not page long output (PAGER, less)")
     add("--output-file", "-o", metavar="F", help="write there, whole or not at all (default: standard output)")
     add("--events", action="store_true", help="what happened: rows of the table event")
     add("--all-events", action="store_true", help="beside an answer all that happened in its range, not only what may"
@@ -258,10 +259,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(str(problem))
         return problem.exit_code
     except PermissionError as problem:
-        _say(_described(problem))
+        _say(described(problem))
         return NotPermittedError.exit_code
     except OSError as problem:
-        _say(_described(problem))
+        _say(described(problem))
     except KeyboardInterrupt:
         return INTERRUPTED
     except MemoryError:
@@ -271,11 +272,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _say(text: str) -> None:
     say(text, PROGRAM)
-
-
-def _described(problem: OSError) -> str:
-    where = f"{os.fsdecode(problem.filename)}: " if isinstance(problem.filename, str | bytes) else ""
-    return f"{where}{problem.strerror or problem}"
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -332,7 +328,7 @@ def _write_again_and_again(archive: "Archive", options: argparse.Namespace, chos
         try:
             lines, _ = _answer(archive, options, chosen)
         except (Error, OSError) as problem:
-            lines = [_described(problem) if isinstance(problem, OSError) else str(problem)]
+            lines = [described(problem) if isinstance(problem, OSError) else str(problem)]
         for line in lines:
             if line not in before:
                 _say(line)

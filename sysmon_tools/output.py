@@ -222,6 +222,12 @@ def _removed_on_failure(path: str) -> Iterator[None]:
             signal.signal(number, previous)
 
 
+def described(problem: OSError) -> str:
+    """What went wrong, and with which file."""
+    where = f"{os.fsdecode(problem.filename)}: " if isinstance(problem.filename, str | bytes) else ""
+    return f"{where}{problem.strerror or problem}"
+
+
 def abandon_standard_output() -> None:
     """Point standard output nowhere, so that the interpreter's last flush finds no broken pipe."""
     nowhere = os.open(os.devnull, os.O_WRONLY)

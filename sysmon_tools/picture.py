@@ -87,6 +87,8 @@ def look(archive: Archive, paths: Sequence[str], start_ns: int, end_ns: int, buc
     texts = [f"{path}: holds texts; a picture has numbers" for path in by_path if path not in numbers]
     if not numbers:
         raise Error("; ".join(texts) or f"{' '.join(paths)}: nothing of it is recorded in that range")
+    if not any(np.isfinite(column.values).any() for stats in numbers.values() for column in stats.values()):
+        raise Error(f"{' '.join(paths)}: nothing was recorded in that range")
     if len(numbers) > CURVES_MAX:
         raise UsageError(f"{len(numbers)} series; expected at most {CURVES_MAX}: name a metric, or an @instance")
     panels: dict[str, list[Trace]] = {}

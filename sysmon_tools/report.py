@@ -34,7 +34,7 @@ PICTURES = (
     ("CPU", ("cpu/busy@total", "pressure/some_percent@cpu")),
     ("Memory", ("memory/used_percent", "memory/swap_used_percent", "pressure/some_percent@memory")),
     ("Disks", ("disk/utilization", "pressure/some_percent@io")),
-    ("Disks, bytes", ("disk/read_bytes", "disk/written_bytes")),
+    ("Disk throughput", ("disk/read_bytes", "disk/written_bytes")),
     ("Network", ("network/received_bytes", "network/sent_bytes")),
     ("Temperature", ("temperature/value",)),
     ("Load", ("load/tasks_runnable", "load/average_1min")),
@@ -82,6 +82,9 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
 
     put_text(file, whole, is_restricted=options.restricted)
     names = ", ".join(name for name, _ in pictures)
+    if seen.asked_ns is not None:
+        put(f"nothing is recorded at {timespec.format_time(at_ns)}; this is the nearest moment, "
+            f"{timespec.format_time(seen.view.at_ns // SECOND_NS * SECOND_NS)}")  # fmt: skip
     counted = f"{min(ROWS_MAX, len(seen.processes))} processes, {min(ROWS_MAX, len(seen.waits))} waits"
     put(f"{file}: {names}; {counted}, {len(seen.events)} events. It names programs, users and devices.")
     return list(dict.fromkeys(seen.warnings))

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sysmon_tools import boots, changes, compare, plot, report
-from sysmon_tools.output import abandon_standard_output
+from sysmon_tools.output import abandon_standard_output, described
 from sysmond import __version__
 from sysmond.base import clock, timespec
 from sysmond.base.terminal import put, say
@@ -93,7 +93,7 @@ def parser() -> Parser:
 def _add_pages(made: Parser) -> None:
     add = made.add_argument
     add("--plain", action="store_true", help="print a page instead of drawing on the terminal")
-    add("--frames", type=int, metavar="N", help="so many pages, one a second (with --plain; default: 1)")
+    add("--frames", type=int, metavar="N", help="number of pages, one a second (with --plain; default: 1)")
 
 
 def _add_place(made: Parser, *, is_default: bool) -> None:
@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(str(problem), PROGRAM)
         return problem.exit_code
     except (OSError, termios.error) as problem:
-        say(str(problem), PROGRAM)
+        say(described(problem) if isinstance(problem, OSError) else str(problem), PROGRAM)
         return Error.exit_code
 
 

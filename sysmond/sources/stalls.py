@@ -91,7 +91,7 @@ class Stalls:
             self._counts[resource] += 1
             if now_ns - self._last_ns.get(resource, -QUIET_NS) >= QUIET_NS:
                 share = STALLED_US[resource] * 100 // WINDOW_US
-                host.tell_event(KIND, resource, f"tasks waited for {CALLED[resource]} for {share} % of 2 s or longer")
+                host.tell_event(KIND, resource, f"tasks waited for {CALLED[resource]} for at least {share} % of 2 s")
             self._last_ns[resource] = now_ns
 
 

@@ -116,4 +116,4 @@ def test_who_waits_for_what_is_watched_is_heard(host: Host, monkeypatch: pytest.
     host.new_tick()
     assert dict(watched.read(host)) == {"cpu": (1,)}
     (event,) = host.take_events()
-    assert event.text == "tasks waited for processors for 10 % of 2 s or longer"
+    assert event.text == "tasks waited for processors for at least 10 % of 2 s"

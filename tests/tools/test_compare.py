@@ -60,6 +60,11 @@ def test_the_same_span_twice_differs_in_nothing(folders: Folders, capsys: pytest
     assert len(capsys.readouterr().out.splitlines()) == 4
 
 
+def test_a_span_without_anything_is_not_taken_for_zero(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folders, "2001-01-01..2001-01-02", STUCK) == 1
+    assert "nothing was recorded in that time" in one_line(capsys)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

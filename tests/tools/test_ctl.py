@@ -98,7 +98,9 @@ def test_a_probe_is_disabled_and_enabled(recorder: Recorder) -> None:
 
 
 def test_an_interval_is_set_and_taken_back(recorder: Recorder) -> None:
-    assert said(recorder, "set", "probe", "memory", "interval", "5s") == "probes.memory.interval: 5s\n"
+    drop_in = f"{recorder.configuration}.d/90-sysmonctl.yaml"
+    shown = said(recorder, "set", "probe", "memory", "interval", "5s")
+    assert shown == f"probes.memory.interval: 5s (written to {drop_in})\n"
     assert probe(recorder, "memory")["interval_ns"] == 5_000_000_000
     settings = {setting["key"]: setting["value"] for setting in answer(recorder, "config")}
     assert settings["probes.memory.interval"] == "5s"

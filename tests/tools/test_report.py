@@ -77,9 +77,12 @@ def test_what_not_everybody_may_read_is_there_only_where_it_is_asked_for(folders
     assert not stat.S_IMODE(restricted.stat().st_mode) & 0o077
 
 
-def test_where_nothing_is_recorded_the_nearest_moment_is_shown_and_said(folders: Folders, tmp_path: Path) -> None:
+def test_where_nothing_is_recorded_the_nearest_moment_is_shown_and_said(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "incident.html"
     assert run(folders, "--at=2001-01-01", "-o", str(file)) == 0
+    assert "this is the nearest moment" in capsys.readouterr().out
     assert "Nothing is recorded at 2001-01-01" in Page(file.read_text()).text
 
 
