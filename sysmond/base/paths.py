@@ -86,9 +86,13 @@ class Matcher:
         """Whether the pattern means that metric of that table."""
         return self.table(table) and self._metric.fullmatch(metric) is not None
 
+    def instance(self, instance: str) -> bool:
+        """Whether the pattern means that instance, of whatever metric."""
+        return self._instance is None or self._instance.fullmatch(instance) is not None
+
     def series(self, table: str, metric: str, instance: str) -> bool:
         """Whether the pattern means that series."""
-        return self.metric(table, metric) and (self._instance is None or bool(self._instance.fullmatch(instance)))
+        return self.metric(table, metric) and self.instance(instance)
 
 
 def matches(pattern: Pattern, table: str, metric: str, instance: str) -> bool:
@@ -128,12 +132,21 @@ def select(
     :raises UsageError: naming the first pattern that means none of them, and what comes nearest.
     """
     known = list(dict.fromkeys(series))
+    order = {one: number for number, one in enumerate(known)}
+    # There are far fewer names than series: each is held against a pattern once.
+    by_name: dict[tuple[str, str], list[Series]] = {}
+    for one in known:
+        by_name.setdefault((one[0], one[1]), []).append(one)
     chosen: dict[Series, None] = {}
+    named: list[Series] | None = None
     for pattern in patterns:
         matcher = Matcher(pattern)
-        matching = [one for one in known if matcher.series(*one)]
+        named_so = [group for name, group in by_name.items() if matcher.metric(*name)]
+        matching = sorted(
+            (one for group in named_so for one in group if matcher.instance(one[2])), key=order.__getitem__
+        )
         if not matching and not is_wild(pattern.metric):
-            named = list(derived())
+            named = list(derived()) if named is None else named
             matching = [one for one in named if matcher.series(*one)]
             if not matching:
                 raise UsageError(_unknown(pattern, matcher, [*known, *named], others, aliases()))
