@@ -111,8 +111,8 @@ def last_lines(path: str | None) -> list[str]:
 class Screen:
     """The screen, kept current."""
 
-    def __init__(self, place: Folders, messages: str | None, console: Console, keys: str = "") -> None:
-        """Follow the rings of these folders. ``keys``: what the last line says of them."""
+    def __init__(self, place: Folders, messages: str | None, console: Console) -> None:
+        """Follow the rings of these folders."""
         self._busiest = Busiest()
         self._follower = Follower(
             place, streams={PROCESS: self._busiest.take}, declared=partial(catalogue.answers_there, place.runtime)
@@ -120,8 +120,7 @@ class Screen:
         self._stored = StoredFolders(place)
         self._messages = messages
         self._console = console
-        ends = "q or Ctrl-C ends the recording" if messages else "q or Ctrl-C ends the view; recording goes on"
-        self._keys = keys or ends
+        self._keys = "q or Ctrl-C ends the recording" if messages else "q or Ctrl-C ends the view; recording goes on"
         self._scene = self._look()
 
     def _look(self) -> Scene:
@@ -148,8 +147,8 @@ class Screen:
         return stacked(frame(self._scene, width, height, signs))
 
 
-def show(view: Screen, out: Console, woken: int, *, leaves: bytes = b"") -> bytes:
-    """Refresh after every tick and every change of size, until asked to end; gives a key of ``leaves`` if that was."""
+def show(view: Screen, out: Console, woken: int) -> None:
+    """Refresh after every tick and every change of size, until asked to end."""
     parent = os.getppid()
     with screen(out, view.drawn(), whole=True) as live:
         live.refresh()
@@ -160,16 +159,13 @@ def show(view: Screen, out: Console, woken: int, *, leaves: bytes = b"") -> byte
             if sys.stdin in ready:
                 keys = os.read(sys.stdin.fileno(), 64)
                 if not keys or not _ENDING_KEYS.isdisjoint(keys):
-                    return b""
-                if not set(leaves).isdisjoint(keys):
-                    return keys
+                    return
             if woken in ready and not set(os.read(woken, 64)).isdisjoint(ENDING_SIGNALS):
-                return b""
+                return
             if clock.boottime_ns() >= due_ns:
                 view.renew()
                 due_ns = _after_next_tick_ns()
             live.update(view.drawn(), refresh=True)
-    return b""
 
 
 def _after_next_tick_ns() -> int:

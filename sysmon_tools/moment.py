@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sysmon_tools.curves import BUCKETS, Curve, CurveWindow
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.event_kinds import is_minor
-from sysmond.base.result import Column, Event, Float64Array, Gap, Result
+from sysmond.base.result import Column, Event, Gap, Result
 from sysmond.errors import Error
 from sysmond.history import Archive
 
@@ -24,20 +25,9 @@ ZOOMS = (
     (600 * SECOND_NS, 60 * SECOND_NS),
     (3600 * SECOND_NS, 600 * SECOND_NS),
 )
-BUCKETS = 60
 NOW_BACK_NS = 2 * SECOND_NS
 ROWS_MAX = 60
 EVENTS_MAX = 200
-# How far beyond the usual a bucket is that the cursor jumps to, in deviations from the median.
-SPIKE = 4.0
-
-
-class Curve(NamedTuple):
-    """How one thing went: its name, unit, and a value a bucket, float64[bucket], NaN where there is none."""
-
-    label: str
-    unit: str
-    values: Float64Array
 
 
 class ProcessShare(NamedTuple):
@@ -62,11 +52,15 @@ class WaitShare(NamedTuple):
 
 
 class View(NamedTuple):
-    """What is looked at: which moment (UTC ns), how closely, and in which order processes come."""
+    """What is looked at: which moment (UTC ns), how closely, and in which order processes come.
+
+    ``number``: in which bucket of the curves the moment is.
+    """
 
     at_ns: int
     zoom: int = 1
     order: str = "cpu"
+    number: int = BUCKETS // 2
 
     @property
     def span_ns(self) -> int:
@@ -80,8 +74,8 @@ class View(NamedTuple):
 
     @property
     def start_ns(self) -> int:
-        """Where the curves begin: the moment lies amid them."""
-        return (self.at_ns // self.step_ns - BUCKETS // 2) * self.step_ns
+        """Where the curves begin."""
+        return (self.at_ns // self.step_ns - self.number) * self.step_ns
 
     @property
     def span(self) -> tuple[int, int]:
@@ -110,31 +104,17 @@ class MomentScene(NamedTuple):
     asked_ns: int | None = None
 
 
-# Label, unit, patterns, and how several columns become one.
-_CURVES: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
-    ("CPU", "%", ("cpu/busy@total",), "max"),
-    ("Memory", "%", ("memory/used_percent",), "max"),
-    ("CPU wait", "%", ("pressure/some_percent@cpu",), "max"),
-    ("Memory wait", "%", ("pressure/some_percent@memory",), "max"),
-    ("Disk wait", "%", ("pressure/some_percent@io",), "max"),
-    ("Disk busy", "%", ("disk/utilization",), "max"),
-    ("Disk", "B/s", ("disk/read_bytes", "disk/written_bytes"), "sum"),
-    ("Network", "B/s", ("network/received_bytes", "network/sent_bytes"), "sum"),
-    ("Hottest", "Cel", ("temperature/value",), "max"),
-)
-# Devices whose bytes are those of other devices, or of memory.
-_COUNTED_ELSEWHERE = ("dm-", "loop", "md", "ram", "zram")
-_GROUPS = (range(5), range(5, 7), range(7, 8), range(8, 9))
-
-
-def look(archive: Archive, view: View, now_ns: int) -> MomentScene:
+def look(
+    archive: Archive, view: View, now_ns: int, window: CurveWindow | None = None, *, has_lists: bool = True
+) -> MomentScene:
     """Ask for all of a page; where nothing is recorded then, of the nearest moment where something is.
+
+    ``window``: what is known of curves already. ``has_lists``: processes and waits are wanted, too.
 
     :raises Error: where nothing is recorded at all.
     """
-    warnings: list[str] = []
-    gaps: list[Gap] = []
-    curves = [curve for group in _GROUPS for curve in _curves(archive, view, group, gaps, warnings)]
+    window = window or CurveWindow(archive)
+    curves = window.at(view.start_ns, view.step_ns, now_ns)
     start_ns, end_ns = view.span
     events = []
     with suppress(Error):
@@ -146,68 +126,20 @@ def look(archive: Archive, view: View, now_ns: int) -> MomentScene:
         if nearest_ns is None:
             raise Error(f"{archive.state_dir}: nothing has been recorded there; 'sysmond' starts recording")
         if nearest_ns != view.at_ns:
-            return look(archive, view._replace(at_ns=nearest_ns), now_ns)._replace(asked_ns=view.at_ns)
+            beside = look(archive, view._replace(at_ns=nearest_ns), now_ns, window, has_lists=has_lists)
+            return beside._replace(asked_ns=view.at_ns)
+    waits = _waits(archive, view) if has_lists else ()
     return MomentScene(
         view,
         now_ns,
-        _host(archive, end_ns),
+        window.host_at(end_ns),
         curves,
-        processes(archive, view),
-        sorted(_waits(archive, view), key=lambda wait: (wait.state != "D", -wait.seen)),
+        processes(archive, view) if has_lists else (),
+        sorted(waits, key=lambda wait: (wait.state != "D", -wait.seen)),
         events,
-        [gap for gap in gaps if gap.start_ns < min(end_ns, now_ns) and gap.end_ns > start_ns],
-        list(dict.fromkeys(warnings)),
+        [gap for gap in window.gaps if gap.start_ns < min(end_ns, now_ns) and gap.end_ns > start_ns],
+        list(dict.fromkeys(window.warnings)),
     )
-
-
-def _curves(archive: Archive, view: View, group: range, gaps: list[Gap], warnings: list[str]) -> Iterator[Curve]:
-    """The curves that one question answers; none where the machine has nothing of the kind."""
-    patterns = [pattern for number in group for pattern in _CURVES[number][2]]
-    end_ns = view.start_ns + BUCKETS * view.step_ns
-    try:
-        result = archive.select(*patterns, start=view.start_ns, end=end_ns, step=view.step_ns)
-    except Error:
-        if len(group) > 1:  # One that is not there hides the others.
-            for number in group:
-                yield from _curves(archive, view, range(number, number + 1), gaps, warnings)
-        return
-    gaps += result.gaps
-    warnings += result.warnings
-    at = (result.times_ns - view.start_ns) // view.step_ns
-    inside = (at >= 0) & (at < BUCKETS)
-    for number in group:
-        label, unit, wanted, how = _CURVES[number]
-        columns = [column for column in result.columns if _is_meant(column, wanted)]
-        values = np.full(BUCKETS, np.nan)
-        values[at[inside]] = _together([column.values for column in columns], how, len(result.times_ns))[inside]
-        if columns:
-            yield Curve(label, unit, values)
-
-
-def _is_meant(column: Column, wanted: Sequence[str]) -> bool:
-    path, _, instance = column.path.partition("@")
-    return (
-        (path in wanted or column.path in wanted) and not instance.startswith(_COUNTED_ELSEWHERE) and instance != "lo"
-    )
-
-
-def _together(columns: Sequence[Float64Array], how: str, count: int) -> Float64Array:
-    """One value a time, float64[time], of several columns; NaN where none has any."""
-    if not columns:
-        return np.full(count, np.nan)
-    stacked = np.stack(columns)
-    known = np.isfinite(stacked)
-    filled = np.where(known, stacked, 0.0 if how == "sum" else -np.inf)
-    made: Float64Array = filled.sum(axis=0) if how == "sum" else filled.max(axis=0)
-    return np.where(known.any(axis=0), made, np.nan)
-
-
-def _host(archive: Archive, end_ns: int) -> str:
-    with suppress(Error):
-        result = archive.select("host/hostname", start=end_ns - 600 * SECOND_NS, end=end_ns)
-        said = [text for column in result.columns for text in (column.texts or ()) if text]
-        return str(said[-1]) if said else ""
-    return ""
 
 
 _COLUMNS = "pid,comm,username,cpu,rss:last,read_bytes,written_bytes,state"
@@ -276,19 +208,3 @@ def nearest(archive: Archive, at_ns: int) -> int | None:
 
 def _within(start_ns: int, end_ns: int, at_ns: int) -> tuple[int, ...]:
     return (at_ns,) if start_ns <= at_ns <= end_ns else (start_ns, end_ns)
-
-
-def spike(curves: Sequence[Curve], forward: Callable[[int], bool]) -> int | None:
-    """Where a curve rises far above its median: the bucket nearest to the middle, of those that ``forward`` takes."""
-    far: set[int] = set()
-    for curve in curves:
-        known = curve.values[np.isfinite(curve.values)]
-        if len(known) < BUCKETS // 4:
-            continue
-        median = float(np.median(known))
-        usual = max(float(np.median(np.abs(known - median))), abs(median) / 20, 1e-9)
-        with np.errstate(invalid="ignore"):
-            far.update(np.flatnonzero(curve.values > median + SPIKE * usual).tolist())
-    middle = BUCKETS // 2
-    begins = far - {number + 1 for number in far}
-    return min((number for number in begins if forward(number)), key=lambda number: abs(number - middle), default=None)

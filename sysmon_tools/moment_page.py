@@ -6,27 +6,16 @@ No line is wider than the terminal; where there are too few lines, the lists are
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from sysmon_tools.moment import BUCKETS, Curve, MomentScene, ProcessShare, WaitShare
+from sysmon_tools.curves import BUCKETS, Curve
+from sysmon_tools.moment import MomentScene, ProcessShare, WaitShare
 from sysmon_tools.panel import SIGNS, Signs
 from sysmon_tools.quantities import size
 from sysmon_tools.show import Text, cell_len, duration
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.result import Event
 
-KEYS = "→ ← later, earlier  + - zoom  s S next, previous spike  e E event  C M D sort  l live  ? help  q quit"
-HELP = (
-    ("t T, → ←", "later, earlier, by the time that is shown"),
-    ("+ -", "show a shorter, a longer time"),
-    ("s S", "go to the next, the previous spike"),
-    ("e E", "go to the next, the previous event"),
-    ("C M D", "sort processes by CPU, memory, disk (P is C)"),
-    ("n", "go to now"),
-    ("l", "the live view"),
-    ("?", "show or hide this help"),
-    ("q", "end"),
-)
 _LABEL_WIDTH = 12
 _VALUE_WIDTH = 32
 _LABEL, _DIM, _CURSOR = "bold", "dim", "reverse"
@@ -35,24 +24,29 @@ _LIST_MIN = 3
 _HOT = 90.0
 _WARM = 70.0
 _CURSOR_SIGN = "^"
+_EVENT_SIGN = "!"
 
 
-def page(moment: MomentScene, width: int, height: int, signs: Signs = SIGNS, *, is_help: bool = False) -> list[Text]:
+def page(moment: MomentScene, width: int, height: int, signs: Signs = SIGNS) -> list[Text]:
     """Give at most ``height`` lines of at most ``width`` columns."""
-    lines = [*_head(moment), *_said(moment)]
-    if is_help:
-        lines += [Text.assemble((f"  {keys:10}", _LABEL), what) for keys, what in HELP]
-    else:
-        lines += _curve_lines(moment, width, signs)
-        lists = [
-            (_process_title(moment), [_process_line(share) for share in moment.processes]),
-            ("Threads", [_wait_line(share) for share in moment.waits]),
-            ("Events", [_event_line(event, moment) for event in _by_distance(moment)]),
-        ]
-        lines += _lists([(title, rows) for title, rows in lists if rows], height - len(lines))
+    lines = [head(moment), *remarks(moment), *curve_lines(moment, width, signs), Text()]
+    return _cut_to([*lines, *lists(moment, width, height - len(lines))], width, height)
+
+
+def lists(moment: MomentScene, width: int, height: int) -> list[Text]:
+    """Who used most, what threads waited for, and what happened, in at most so many lines."""
+    of = [
+        (_process_title(moment), [_process_line(share) for share in moment.processes]),
+        ("Threads", [_wait_line(share) for share in moment.waits]),
+        ("Events", [_event_line(event, moment) for event in _by_distance(moment)]),
+    ]
+    return _cut_to(_lists([(title, rows) for title, rows in of if rows], height), width, height)
+
+
+def _cut_to(lines: list[Text], width: int, height: int) -> list[Text]:
     for line in lines:
         line.truncate(width)
-    return lines[:height]
+    return lines[: max(0, height)]
 
 
 def local(time_ns: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
@@ -60,15 +54,19 @@ def local(time_ns: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     return time.strftime(form, time.localtime(time_ns / SECOND_NS))
 
 
-def _head(moment: MomentScene) -> list[Text]:
+def head(moment: MomentScene, *, is_live: bool = False) -> Text:
+    """The first line: whose machine, when, how long ago, how long what is shown is."""
     view = moment.view
     away_s = (moment.now_ns - view.at_ns) / SECOND_NS
     ago = f"{duration(away_s)} ago" if away_s >= 1 else "now" if away_s > -1 else f"in {duration(-away_s)}"
     parts = ["REPLAY", local(view.at_ns), ago, f"showing {duration(view.span_ns / SECOND_NS)}"]
-    return [Text.assemble((moment.host or "sysmon", "bold cyan"), f"  {'  ·  '.join(parts)}")]
+    if is_live and moment.asked_ns is None:
+        parts = ["LIVE", local(view.at_ns)]
+    return Text.assemble((moment.host or "sysmon", "bold cyan"), f"  {'  ·  '.join(parts)}")
 
 
-def _said(moment: MomentScene) -> list[Text]:
+def remarks(moment: MomentScene) -> list[Text]:
+    """What is not as it was asked for, what is missing and why, and what could not be read."""
     lines = []
     if moment.asked_ns is not None:
         lines.append(Text(f"nothing is recorded at {local(moment.asked_ns)}; showing the nearest moment", "yellow"))
@@ -77,26 +75,54 @@ def _said(moment: MomentScene) -> list[Text]:
     return lines + [Text(f"warning: {warning}", "yellow") for warning in moment.warnings[:2]]
 
 
-def _curve_lines(moment: MomentScene, width: int, signs: Signs) -> list[Text]:
-    room = max(10, min(BUCKETS, width - _LABEL_WIDTH - _VALUE_WIDTH))
-    first = (BUCKETS - room) // 2
-    lines = [_curve_line(curve, first, room, signs) for curve in moment.curves]
-    if not lines:
+def curve_lines(
+    moment: MomentScene, width: int, signs: Signs = SIGNS, labels: Collection[str] | None = None
+) -> list[Text]:
+    """The curves, below a line that says of which time they are; ``labels``: only those."""
+    first, room = _window(width, moment.view.number)
+    curves = [curve for curve in moment.curves if labels is None or curve.label in labels]
+    if not curves:
         return []
-    at = BUCKETS // 2 - first
-    begin, end = (local(moment.view.start_ns + (first + more) * moment.view.step_ns, "%H:%M:%S") for more in (0, room))
-    scale = begin + " " * max(1, at - len(begin)) + _CURSOR_SIGN
-    scale += " " * max(1, room - len(scale) - len(end)) + end
-    return [Text(" " * _LABEL_WIDTH + scale, _DIM), *lines, Text()]
+    lines = [
+        _scale(moment, first, room),
+        *(_curve_line(curve, moment.view.number - first, first, room, signs) for curve in curves),
+    ]
+    return _cut_to(lines, width, len(lines))
 
 
-def _curve_line(curve: Curve, first: int, room: int, signs: Signs) -> Text:
+def bucket_at(moment: MomentScene, column: int, width: int) -> int | None:
+    """Which bucket of the curves is drawn in a column of the screen; None where none is."""
+    first, room = _window(width, moment.view.number)
+    number = column - _LABEL_WIDTH
+    return first + number if 0 <= number < room else None
+
+
+def _window(width: int, number: int) -> tuple[int, int]:
+    """The first bucket for which there is room, and how many there are; that with the number is among them."""
+    room = max(10, min(BUCKETS, width - _LABEL_WIDTH - _VALUE_WIDTH))
+    return min(BUCKETS - room, max(0, number - room // 2)), room
+
+
+def _scale(moment: MomentScene, first: int, room: int) -> Text:
+    """The times at both ends, where the moment is, and a sign where something happened."""
+    view = moment.view
+    begin, end = (local(view.start_ns + (first + more) * view.step_ns, "%H:%M:%S") for more in (0, room))
+    at = view.number - first
+    line = [*begin.ljust(room - len(end)), *end]
+    for event in moment.events:
+        number = (event.time_ns - view.start_ns) // view.step_ns - first
+        if len(begin) < number < room - len(end) - 1:
+            line[number] = _EVENT_SIGN
+    line[at] = _CURSOR_SIGN
+    return Text(" " * _LABEL_WIDTH + "".join(line), _DIM)
+
+
+def _curve_line(curve: Curve, at: int, first: int, room: int, signs: Signs) -> Text:
     values = curve.values[first : first + room].tolist()
-    now = values[BUCKETS // 2 - first]
+    now = values[at]
     known = [value for value in values if math.isfinite(value)]
     top = 100.0 if curve.unit == "%" else max(known, default=0.0)
     drawn = "".join(_level(value, top, signs) for value in values)
-    at = BUCKETS // 2 - first
     line = Text.assemble((f"{curve.label:{_LABEL_WIDTH}}", _LABEL), (drawn[:at], "green"), (drawn[at], _CURSOR))
     line.append(drawn[at + 1 :], "green")
     peak = f", at most {spelled(max(known), curve.unit)}" if known else ""

@@ -7,7 +7,6 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sysmon_tools import boots, changes, compare, plot, report
@@ -21,12 +20,11 @@ from sysmond.machine.commandline import Parser
 
 if TYPE_CHECKING:
     from sysmond.history import Archive
-    from sysmond.machine.folders import Folders
 
 PROGRAM = "sysmon"
 DESCRIPTION = """Show what this machine is doing, and what it did at any moment that is recorded.
 
-Without --at or a command it is the live view of the running recorder; T there goes back in time."""
+Without --at or a command it shows what happens now; T goes back in time, ? lists the keys."""
 EPILOG = """examples:
   sysmon                              what happens now
   sysmon --at '10 minutes ago'        what happened then: it stuttered
@@ -38,7 +36,8 @@ EPILOG = """examples:
   sysmon compare 'yesterday 14:00..15:00' 'today 14:00..15:00'
   sysmon changes --from=-7d           packages, boots and settings of the last week
 
-keys: Right Left (t T) later, earlier; + - zoom; s S next, previous spike; e E event; C M D sort; l live; q quit.
+keys: Right Left (t T) later, earlier; + - zoom; ] [ next, previous spike; p processes, c cgroups, w waits, d disks,
+  n networks, h sensors, e events; / search, f filter, Enter into a row, space now; ? all keys; q quit.
 
 exit status: 0; 1 failure; 2 wrong usage; 3 something could not be read; 77 no permission.
 """
@@ -148,12 +147,13 @@ def _run(options: argparse.Namespace) -> int:
     if options.command in COMMANDS:
         return _tell(COMMANDS[options.command](archive, options))
     is_drawn = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    introduction = recorders.introduction(archive.place, system=options.system)
     if options.plain or options.frames is not None or not is_drawn:
-        if introduction := recorders.introduction(archive.place, system=options.system):
+        if introduction:
             say(introduction, PROGRAM)
         _print(archive, options)
-        return 0
-    _draw(archive, archive.place, options.at_ns)
+    else:
+        _draw(archive, options, introduction or "")
     return 0
 
 
@@ -182,24 +182,16 @@ def _print(archive: "Archive", options: argparse.Namespace) -> None:
         sys.stdout.flush()
 
 
-def _draw(archive: "Archive", place: "Folders", at_ns: int | None) -> None:
-    """Live view and replay by turns, until somebody has enough."""
-    from sysmon_tools import live, moment, replay, show  # noqa: PLC0415  as above
+def _draw(archive: "Archive", options: argparse.Namespace, introduction: str) -> None:
+    """The screen, until somebody has enough."""
+    from sysmon_tools.moment import View  # noqa: PLC0415  as above
+    from sysmon_tools.screen import look  # noqa: PLC0415  as above
+    from sysmon_tools.screen.app import SysmonApp  # noqa: PLC0415  as above
 
     for fixed in ("COLUMNS", "LINES"):
         os.environ.pop(fixed, None)
-    out = show.console()
-    woken = live.wake_on_signals()
-    with live.keys_at_once(), suppress(BrokenPipeError):
-        while True:
-            if at_ns is None:
-                view = live.Screen(place, None, out, "T goes back in time  q quits; recording goes on")
-                if not live.show(view, out, woken, leaves=b"Tt"):
-                    return
-                at_ns = moment.of_now(time.time_ns()).at_ns
-            if not replay.Replay(archive, out, at_ns).show(woken):
-                return
-            at_ns = None
+    begin = look.live(time.time_ns()) if options.at_ns is None else look.Look(View(options.at_ns))
+    SysmonApp(archive, begin, argparse.Namespace(**{**vars(options), "bus": None}), introduction).run()
 
 
 if __name__ == "__main__":

@@ -62,6 +62,13 @@ def write(result: Result, style: Style, screen: Display, asked: Arrangement) -> 
     yield from _lines(_remarks(result, style, clock, screen))
 
 
+def as_fields(result: Result, style: Style, screen: Display) -> list[Field]:
+    """The columns of rows, spelled as for a terminal: first the time of each row, then as they are in the answer."""
+    clock = _Clock(result.times_ns, style)
+    named = zip(labels(result.columns), result.columns, strict=True)
+    return [clock.field(lambda row: row), *(_field(name, [column], screen, clock) for name, column in named)]
+
+
 def write_remarks(remarks: Remarks, style: Style, screen: Display) -> Iterator[bytes]:
     """Write what happened meanwhile, and what is missing, beside rows that have no time axis."""
     return _lines(_remarks(remarks, style, _Clock(np.zeros(0, np.int64), style), screen))

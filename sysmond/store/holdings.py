@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import FINEST_TIER, Cause, Sensitivity
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 LISTINGS_MAX = 8
 # So many files are kept open: each takes half a megabyte of the library's, and a process may often have 1,024.
 OPEN_MAX = 256
+IDLE_MAX = 32
 # Files may be merged or flushed while they are read: so often it is begun anew.
 ATTEMPTS_MAX = 5
 # A file is written within so much of its last reading, unless the clock was set in between.
@@ -229,11 +230,15 @@ class Files(Generic[_C]):
     """The files that are open, the one used last at the end: never more than ``OPEN_MAX``.
 
     What describes one that was closed meanwhile is kept by whoever asked for it; for its values it is opened again.
+    A file never changes; so after a question the last ``IDLE_MAX`` stay open for the next one, unless they are gone.
     """
+
+    _idle: ClassVar[OrderedDict[tuple[Callable[[str], Any], str], tuple[tuple[int, ...], Any]]] = OrderedDict()
 
     def __init__(self, open_file: Callable[[str], _C]) -> None:
         self._open_file = open_file
         self._open: OrderedDict[str, _C] = OrderedDict()
+        self._identities: dict[str, tuple[int, ...]] = {}
 
     def open(self, path: str) -> _C:
         """Open a file, or find it open.
@@ -244,15 +249,36 @@ class Files(Generic[_C]):
         if path in self._open:
             self._open.move_to_end(path)
         else:
-            self._open[path] = self._open_file(path)
+            # Looked at before it is opened: who replaces it meanwhile is noticed by the next question.
+            identity = _identity(path)
+            known, idle = self._idle.pop((self._open_file, path), ((), None))
+            if idle is not None and known != identity:
+                idle.close()
+                idle = None
+            self._open[path] = self._open_file(path) if idle is None else idle
+            self._identities[path] = identity
             if len(self._open) > OPEN_MAX:
                 self._open.popitem(last=False)[1].close()
         return self._open[path]
 
     def close(self) -> None:
-        """Close them all."""
-        for opened in self._open.values():
-            opened.close()
+        """Be done with them all."""
+        for path, opened in self._open.items():
+            self._idle[self._open_file, path] = self._identities[path], opened
+        self._open.clear()
+        for (opener, path), (identity, opened) in list(self._idle.items()):
+            if len(self._idle) > IDLE_MAX or identity != _identity(path):
+                del self._idle[opener, path]
+                opened.close()
+
+
+def _identity(path: str) -> tuple[int, ...]:
+    """What tells a file from another of the same name; nothing where there is none."""
+    try:
+        there = os.stat(path)
+    except OSError:
+        return ()
+    return there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns
 
 
 class Boots:

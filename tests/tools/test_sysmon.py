@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from sysmon_tools import moment, moment_page, replay, sysmon
-from sysmon_tools.moment import BUCKETS, Curve, MomentScene, View
+from sysmon_tools import moment, moment_page, sysmon
+from sysmon_tools.curves import BUCKETS
+from sysmon_tools.moment import MomentScene, View
 from sysmon_tools.panel import ASCII_SIGNS
+from sysmon_tools.screen.look import Look
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause
 from sysmond.base.result import Event, Gap
@@ -23,12 +24,14 @@ from sysmond.errors import Error, UsageError
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
 from tests.support.longarchive import BOOTED_NS
-from tests.support.stall import FIRST_S, SECONDS, STALL, STALL_NS, stuck
+from tests.support.screens import each_after
+from tests.support.stall import FIRST_S, SECONDS, STALL_NS, stuck
 from tests.support.terminal import Terminal, has_ended, needs_tmux
 from tests.support.usage import one_line
 from tests.support.waiting import HANG_S, wait_until
 
 BIN = Path(sys.executable).parent
+GUIDE_SIZE = (90, 24)
 HOSTILE = "\x1b]0;owned\x07<script>"
 
 
@@ -83,11 +86,10 @@ def test_an_empty_archive_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 24), (200, 60), (20, 3), (100, 1)])
 def test_a_page_fits_any_terminal(shown: MomentScene, width: int, height: int) -> None:
-    for is_help in (False, True):
-        lines = moment_page.page(shown, width, height, is_help=is_help)
-        assert len(lines) <= height
-        assert all(line.cell_len <= width for line in lines)
-        assert all(line.plain.isprintable() for line in lines)
+    lines = moment_page.page(shown, width, height)
+    assert len(lines) <= height
+    assert all(line.cell_len <= width for line in lines)
+    assert all(line.plain.isprintable() for line in lines)
 
 
 def test_a_page_in_ascii(shown: MomentScene) -> None:
@@ -110,39 +112,6 @@ def test_values_are_spelled_for_people() -> None:
     assert spelled == ["90.0 %", "51.0 °C", "1.50 KiB", "0 B/s", "–"]
 
 
-def test_keys_are_letters_arrows_and_escape() -> None:
-    assert replay.keys_of("tT") == ["t", "T"]
-    assert replay.keys_of("\x1b[C\x1b[Dq") == ["t", "T", "q"]
-    assert replay.keys_of("\x1b") == ["q"]
-    assert replay.keys_of("s\x1b[5~") == ["s"]
-    assert replay.keys_of("") == []
-
-
-def test_keys_lead_to_other_moments_and_never_beyond_now(shown: MomentScene) -> None:
-    now_ns, view = STALL_NS + 3600 * SECOND_NS, shown.view
-    assert replay.turned(shown, "t", now_ns).at_ns == view.at_ns + view.span_ns
-    assert replay.turned(shown, "T", now_ns).at_ns == view.at_ns - view.span_ns
-    assert replay.turned(shown, "t", view.at_ns).at_ns == view.at_ns
-    assert replay.turned(shown, "+", now_ns).zoom == view.zoom - 1
-    assert replay.turned(shown._replace(view=view._replace(zoom=0)), "+", now_ns).zoom == 0
-    assert replay.turned(shown, "-", now_ns).zoom == view.zoom + 1
-    assert [replay.turned(shown, key, now_ns).order for key in "CPMD"] == ["cpu", "cpu", "memory", "disk"]
-    assert replay.turned(shown, "n", now_ns).at_ns == moment.of_now(now_ns).at_ns
-    assert replay.turned(shown, "x", now_ns) == view
-    assert replay.turned(shown, "E", now_ns).at_ns == BOOTED_NS + (FIRST_S + STALL.start) * SECOND_NS
-    assert replay.turned(shown, "e", now_ns) == view
-
-
-def test_the_next_spike_is_where_a_curve_leaves_what_is_usual() -> None:
-    values = np.full(BUCKETS, 5.0)
-    values[[10, 11, 40, 41, 50]] = 80.0
-    curves = [Curve("CPU", "%", values), Curve("none", "%", np.full(BUCKETS, np.nan))]
-    middle = BUCKETS // 2
-    assert moment.spike(curves, lambda number: number > middle) == 40
-    assert moment.spike(curves, lambda number: number < middle) == 10
-    assert moment.spike([Curve("flat", "%", np.full(BUCKETS, 5.0))], lambda _: True) is None
-
-
 def test_the_guide_finds_the_stall_with_the_keys_that_it_names(
     tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,17 +120,23 @@ def test_the_guide_finds_the_stall_with_the_keys_that_it_names(
     time.tzset()
     try:
         guide = (repository / "docs/sysmon.md").read_text(encoding="utf-8")
-        archive, now_ns = Archive(stuck(tmp_path, "")), STALL_NS + 600 * SECOND_NS
-        scene = moment.look(archive, View(BOOTED_NS + 300 * SECOND_NS), now_ns)
-        for key in re.findall(r"^\| `(\S)`", guide.partition("| keys |")[0], re.MULTILINE):
-            scene = moment.look(archive, replay.turned(scene, key, now_ns), now_ns)
-        assert (scene.view.order, scene.view.zoom) == ("disk", 0)
-        assert scene.processes[0].comm == "updatedb"
-        page = text(moment.look(archive, View(STALL_NS, order="disk"), now_ns), 90)
-        assert guide.split("```\n")[3] == f"{page}\n"
+        archive, begin = Archive(stuck(tmp_path, "")), Look(View(BOOTED_NS + 300 * SECOND_NS))
+        names = {"]": "right_square_bracket", "Enter": "enter", "+": "plus"}
+        walked = re.findall(r"^\| `(\S+)`", guide.partition("## Views")[0], re.MULTILINE)
+        assert 0 < len(walked) <= 10
+        shown = each_after(archive, begin, [names.get(key, key) for key in walked], GUIDE_SIZE)
+        assert any("updatedb" in lines for lines in shown)
+        assert guide.split("```\n")[3] == f"{without_age(shown[walked.index('D') + 1])}\n"
+        assert guide.split("```\n")[5] == f"{without_age(shown[-1])}\n"
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def without_age(shown: str) -> str:
+    """What is seen but for how long ago it was, which is another every day, and without empty lines."""
+    shown = re.sub(r"·  [^·]* ago  ·", "·  10 min ago  ·", shown)
+    return "\n".join(line for line in shown.splitlines() if line)
 
 
 # --- the program -----------------------------------------------------------------------------------
@@ -222,7 +197,7 @@ def test_keys_change_what_is_shown_and_q_ends_it(terminal: Terminal) -> None:
     terminal.keys("D")
     terminal.until(lambda screen: "Processes by disk" in screen)
     terminal.keys("?")
-    terminal.until(lambda screen: "show or hide this help" in screen)
+    terminal.until(lambda screen: "earlier" in screen)
     terminal.resize(50, 12)
     terminal.until(lambda screen: "REPLAY" in screen and max(map(len, screen.splitlines())) <= 50)
     terminal.keys("Left")
@@ -257,16 +232,16 @@ def test_live_and_replay_by_turns_also_when_the_recorder_has_gone(runtime: Path,
         wait_until(lambda: list(runtime.glob("sampler/public/*.ring")))
         made = Terminal(f"{BIN}/sysmon {' '.join(where)}")
         try:
-            made.until(lambda screen: "recording" in screen and "Memory" in screen)
+            made.until(lambda screen: "LIVE" in screen and "Memory" in screen)
             made.keys("T")
             made.until(lambda screen: "REPLAY" in screen)
-            made.keys("l")
-            made.until(lambda screen: "recording" in screen and "REPLAY" not in screen)
+            made.keys("Space", "p")
+            made.until(lambda screen: "LIVE" in screen and "general" in screen)
+            made.keys("m", "h", "i", "Enter")
+            made.until(lambda screen: "marked 'hi'" in screen)
             recorder.terminate()
             assert recorder.wait(HANG_S) == 0
-            made.until(lambda screen: "waiting for the sampler" in screen)
-            made.keys("T")
-            made.until(lambda screen: "REPLAY" in screen)
+            made.until(lambda screen: "missing" in screen or "showing the nearest moment" in screen)
             made.keys("q")
             assert "exit code 0\n1\n" in made.until(has_ended)
         finally:

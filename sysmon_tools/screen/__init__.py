@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The screen of ``sysmon``: what a machine does now, and what it did at any moment that is recorded.
+
+Comes in: keys, and an archive, which is asked as anybody can. Goes out: lines. ``sysmon_tools.sysmon`` starts it.
+
+- ``views``: what can be looked at, as a table of tables and columns.
+- ``look``: where somebody looks, and where a key leads. Pure.
+- ``keys``: which key does what, and what the help says of it.
+- ``question``: asks the archive for what a look shows.
+- ``trees``: puts rows below their parents. Pure.
+- ``acting``: signals and priorities, with the rights of who looks.
+- ``widgets``: a table, curves and a line of names, for textual; nothing in them knows of sysmond's tables.
+- ``app``: puts these together on a terminal.
+"""

@@ -1,0 +1,640 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The screen on a terminal: a table, lines, and the program that puts them together; nothing else speaks to textual.
+
+``TableLines`` and ``Lines`` can stand in any program of textual: they get fields and lines, and know no archive. A
+question is answered in a thread beside, one at a time, so that keys are obeyed meanwhile.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, NamedTuple
+
+from textual import events
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.screen import Screen
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.widgets import Input
+
+from sysmon_tools import moment_page
+from sysmon_tools.grid import Field, clipped, length
+from sysmon_tools.panel import ASCII_SIGNS, SIGNS
+from sysmon_tools.screen import acting, keys
+from sysmon_tools.screen.look import Around, Look, at, bucket, inward, moved, opened, ordered, outward, renewed
+from sysmon_tools.screen.question import Questions, ScreenPage, SheetRows, asked_for
+from sysmon_tools.screen.views import BY_KEY, BY_NAME, PROCESSES, VIEWS, WAITS
+from sysmon_tools.show import Text, console
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.terminal import printable
+from sysmond.base.timespec import parse_moment
+from sysmond.errors import Error
+from sysmond.history import Archive
+
+# Of the time between two readings so much is spent on asking, at most.
+BUSY_SHARE = 0.1
+LIVE_S = 1.0
+# A text is cut to that, but for the last column, which has the rest of the line.
+TEXT_MAX = 24
+JOURNAL_S = 120
+# Below so many lines there is one curve, and below so few none.
+_SMALL, _TINY = 16, 8
+_HELP_COLUMN = 60
+_BETWEEN = "  "
+_TREE_COLUMNS = ("comm", "instance")
+
+
+class Lines(Widget):
+    """Lines of text, drawn as they are; a click says where it was."""
+
+    class Pointed(Message):
+        """Somebody clicked on a line, or on a column of it."""
+
+        def __init__(self, lines: "Lines", column: int, line: int) -> None:
+            super().__init__()
+            self.lines, self.column, self.line = lines, column, line
+
+    def __init__(self, name: str) -> None:
+        """Show nothing yet; ``name``: by which styles and messages know it."""
+        super().__init__(id=name)
+        self._lines: Sequence[Text] = ()
+
+    def draw(self, lines: Sequence[Text]) -> None:
+        """Show these lines."""
+        self._lines = lines
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """Give a line, as wide as there is room."""
+        line = self._lines[y] if y < len(self._lines) else Text()
+        return _strip(line, self)
+
+    def on_click(self, event: events.Click) -> None:
+        """Tell where."""
+        self.post_message(self.Pointed(self, event.x, event.y))
+
+
+class TableLines(ScrollView, can_focus=False):
+    """Rows below a heading, of which only those that are seen are spelled, however many there are.
+
+    The cursor stays with its row when the rows change, as far as the texts of ``stays`` tell it.
+    """
+
+    class Chosen(Message):
+        """Somebody pointed at a column's heading, or chose a row."""
+
+        def __init__(self, column: str = "") -> None:
+            super().__init__()
+            self.column = column
+
+    def __init__(self, name: str, *, stays: Sequence[str] = ("pid", "start", "tid", "instance")) -> None:
+        """Show no rows yet."""
+        super().__init__(id=name)
+        self.rows = SheetRows((), ())
+        self.at = 0
+        self.searched = ""
+        self.is_ascii = False
+        self._stays = stays
+        self._left = 0
+        self._widths: dict[str, int] = {}
+        self._names: tuple[str, ...] = ()
+        self._head = 1
+        self._is_following = True
+
+    def draw(self, rows: SheetRows) -> None:
+        """Show these rows; where they are of the same columns, no column becomes narrower."""
+        before = self._meaning()
+        self.rows = rows
+        self._head = 1 + any(field.unit for field in rows.fields)
+        names = tuple(field.name for field in rows.fields)
+        if names != self._names:
+            self._names, self._widths, self._left, self.at = names, {}, 0, 0
+        elif before and self._is_following:
+            self.at = next((at for at in range(len(rows.order)) if self._meaning(at) == before), self.at)
+        self.at = max(0, min(self.at, len(rows.order) - 1))
+        for number in range(self.scroll_offset.y, min(self.scroll_offset.y + self.page_rows(), len(rows.order))):
+            self._row(number)  # So that the heading is as wide as what is below it.
+        self.virtual_size = Size(self.size.width, len(rows.order) + self._head)
+        self._is_following = True
+        self._follow()
+        self.refresh()
+
+    def home(self) -> None:
+        """Put the cursor on the first row, and leave it there with the next rows: their order is another."""
+        self.at, self._is_following = 0, False
+
+    def move(self, count: int) -> None:
+        """Move the cursor by so many rows."""
+        self.go(self.at + count)
+
+    def go(self, at: int) -> None:
+        """Put the cursor on a row."""
+        self.at = max(0, min(at, len(self.rows.order) - 1))
+        self._follow()
+        self.refresh()
+
+    def aside(self, count: int) -> None:
+        """Leave out so many more columns behind the first, or fewer."""
+        self._left = max(0, min(self._left + count, len(self.rows.fields) - 2))
+        self.refresh()
+
+    def search(self, text: str, step: int = 1) -> bool:
+        """Go to the next row that has a text, from here on, or with ``step`` 0 from this row on; whether there is one.
+
+        What is searched for is shown.
+        """
+        self.searched = text.casefold()
+        count = len(self.rows.order)
+        if self.searched:
+            for away in range(count):
+                at = (self.at + (away + step if step >= 0 else step - away)) % count
+                if self._has(at):
+                    self.go(at)
+                    return True
+        self.refresh()
+        return False
+
+    def page_rows(self) -> int:
+        """How many rows are seen at once."""
+        return max(1, self.size.height - self._head)
+
+    def cells(self) -> dict[str, str | None]:
+        """The texts of the row below the cursor, by the names of columns; nothing where there is no row."""
+        return self.rows.cells(self.at) if self.rows.order else {}
+
+    def render_line(self, y: int) -> Strip:
+        """Give a line of the heading, or a row."""
+        if y < self._head:
+            return _strip(self._heading(y), self)
+        at = self.scroll_offset.y + y - self._head
+        return _strip(self._row(at) if at < len(self.rows.order) else Text(), self)
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose a column by its heading, or a row; twice goes into it."""
+        if event.y < self._head:
+            end = 0
+            for field in self._shown():
+                end += self._width(field) + len(_BETWEEN)
+                if event.x < end:
+                    self.post_message(self.Chosen(field.name))
+                    return
+            return
+        self.go(self.scroll_offset.y + event.y - self._head)
+        if event.chain > 1:
+            self.post_message(self.Chosen())
+
+    def _meaning(self, at: int | None = None) -> tuple[str | None, ...]:
+        if not self.rows.order:
+            return ()
+        cells = self.rows.cells(self.at if at is None else at)
+        return tuple(cells[name] for name in self._stays if name in cells)
+
+    def _follow(self) -> None:
+        """Scroll to where the cursor is seen."""
+        top, seen = self.scroll_offset.y, self.page_rows()
+        if self.at < top:
+            self.scroll_to(y=self.at, animate=False)
+        elif self.at >= top + seen:
+            self.scroll_to(y=self.at - seen + 1, animate=False)
+
+    def _shown(self) -> Sequence[Field]:
+        fields = self.rows.fields
+        return [*fields[:1], *fields[1 + self._left :]]
+
+    def _has(self, at: int) -> bool:
+        row = self.rows.order[at]
+        return any(self.searched in (field.cell(row) or "").casefold() for field in self.rows.fields)
+
+    def _width(self, field: Field) -> int:
+        return max(self._widths.get(field.name, 0), len(field.name), len(field.unit))
+
+    def _heading(self, y: int) -> Text:
+        parts: list[tuple[str, str]] = []
+        for field in self._shown():
+            text = field.unit if y else field.name
+            width = self._width(field)
+            padded = text.ljust(width) if field.is_text else text.rjust(width)
+            parts += [(padded, "bold reverse" if field.name == self.rows.by and not y else "bold"), (_BETWEEN, "")]
+        return Text.assemble(*parts)
+
+    def _row(self, at: int) -> Text:
+        row = self.rows.order[at]
+        shown = self._shown()
+        cells = []
+        for field in shown:
+            text = printable(field.cell(row) or "–" if field.is_text else field.cell(row) or "-")
+            if self.rows.before and field.name in _TREE_COLUMNS:
+                text = self.rows.before[at] + text
+            if field is not shown[-1]:
+                text = clipped(text, TEXT_MAX + len(self.rows.before[at] if self.rows.before else ""),
+                               is_ascii=self.is_ascii)  # fmt: skip
+                self._widths[field.name] = max(self._widths.get(field.name, 0), length(text))
+            spaces = " " * max(0, self._width(field) - length(text))
+            cells.append(text + spaces if field.is_text else spaces + text)
+        line = Text(_BETWEEN.join(cells), "reverse" if at == self.at else "")
+        if self.searched and at != self.at and self._has(at):
+            line.stylize("yellow")
+        return line
+
+
+def _strip(line: Text, widget: Widget) -> Strip:
+    made = Strip(list(line.render(widget.app.console))).simplify()
+    return made.adjust_cell_length(widget.size.width)
+
+
+class Prompt(NamedTuple):
+    """What is asked for in the last line, and what the answer is for."""
+
+    action: str
+    says: str
+    text: str = ""
+
+
+PROMPTS = {
+    "jump": Prompt("jump", "jump to (14:05, yesterday, -10min, +1h)"),
+    "search": Prompt("search", "search"),
+    "filter": Prompt("filter", "only where"),
+    "group": Prompt("group", "put together by"),
+    "signal": Prompt("signal", "signal", "TERM"),
+    "mark": Prompt("mark", "mark this moment with"),
+}
+
+
+class SysmonApp(App[None]):
+    """The screen of an archive."""
+
+    CSS = """
+    Screen { layout: vertical; }
+    #top { height: 1; } #said, #curves { height: auto; } #views { height: 1; }
+    #rows { height: 1fr; scrollbar-size: 1 1; overflow-x: hidden; } #lists { height: 1fr; }
+    #foot { height: 1; } #prompt { height: 1; border: none; padding: 0; display: none; background: transparent; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "press('tab')", priority=True, show=False),
+        Binding("shift+tab", "press('shift+tab')", priority=True, show=False),
+        Binding("ctrl+c", "quit", priority=True, show=False),
+    ]
+    AUTO_FOCUS = None
+    COMMAND_PALETTE_BINDING = "ctrl+backslash"
+
+    def __init__(self, archive: Archive, look: Look, where: argparse.Namespace, introduction: str = "") -> None:
+        """Begin with a look; ``where``: which recorder marks are for; ``introduction``: whose it is."""
+        super().__init__(ansi_color=True)
+        is_ascii = console().options.ascii_only
+        self._signs = ASCII_SIGNS if is_ascii else SIGNS
+        self._archive = archive
+        self._questions = Questions(archive, is_ascii=is_ascii)
+        self._look = look
+        self._page: ScreenPage | None = None
+        self._said = introduction
+        self._where = where
+        self._is_help = False
+        self._prompt: Prompt | None = None
+        self._wanted = asyncio.Event()
+        self._top, self._curves, self._views = Lines("top"), Lines("curves"), Lines("views")
+        self._remarks, self._lists, self._foot = Lines("said"), Lines("lists"), Lines("foot")
+        self._rows = TableLines("rows")
+        self._rows.is_ascii = is_ascii
+        self._input = Input(id="prompt", compact=True)
+        self._deeds = self._done()
+
+    def compose(self) -> ComposeResult:
+        """Put the parts below each other."""
+        yield from (self._top, self._remarks, self._curves, self._views, self._rows, self._lists)
+        yield from (self._foot, self._input)
+
+    def on_mount(self) -> None:
+        """Draw what is known, and ask."""
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self.exit)
+        self._draw()
+        self.run_worker(self._answer())
+        self._wanted.set()
+
+    def on_resize(self) -> None:
+        """Lay out anew."""
+        self._draw()
+
+    # --- asking ---------------------------------------------------------------------------------------
+
+    async def _answer(self) -> None:
+        """Answer one look after the other, the newest first; live ones again and again."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            began_s = time.process_time()
+            self._look = asked = renewed(self._look, time.time_ns())
+            try:
+                page = await asyncio.to_thread(self._questions.page, asked, time.time_ns())
+            except Error as problem:
+                self._said = str(problem)
+                self._draw()
+            else:
+                self._take(asked, page)
+            if self._look.is_live and not self._wanted.is_set():
+                cost_s = time.process_time() - began_s
+                self.set_timer(max(LIVE_S, cost_s / BUSY_SHARE), self._wanted.set)
+
+    def _take(self, asked: Look, page: ScreenPage) -> None:
+        """Show an answer, unless something else is meant by now."""
+        if self._look is not asked:
+            return
+        self._look, self._page = page.look, page
+        self._rows.draw(page.rows)
+        self._draw()
+
+    def _go(self, look: Look) -> None:
+        if look != self._look:
+            is_other = (look.view, look.sheet) != (self._look.view, self._look.sheet)
+            if (look.by, look.is_reversed, look.condition) != (
+                self._look.by,
+                self._look.is_reversed,
+                self._look.condition,
+            ):
+                self._rows.home()
+            self._look = look
+            self._said = ""
+            if is_other:
+                self._rows.searched = ""
+                self._rows.draw(SheetRows((), ()))
+            self._wanted.set()
+        self._draw()
+
+    # --- drawing --------------------------------------------------------------------------------------
+
+    def _draw(self) -> None:
+        """Lay out what is known for the terminal as it is now."""
+        width, height = self.size
+        page, look = self._page, self._look
+        scene = page.scene if page else None
+        is_small = height < _SMALL
+        self._top.draw([moment_page.head(scene, is_live=look.is_live) if scene else Text("sysmon  reading …")])
+        said = [*(moment_page.remarks(scene) if scene else ()), *([Text(self._said, "yellow")] if self._said else [])]
+        self._fill(self._remarks, said[: 1 if is_small else 3])
+        labels = look.shown.curves if look.asked or is_small else None
+        curves = moment_page.curve_lines(scene, width, self._signs, labels[:1] if is_small and labels else labels) \
+            if scene and height > _TINY else []  # fmt: skip
+        self._fill(self._curves, curves)
+        self._views.draw([self._names()])
+        has_rows = look.asked is not None and not self._is_help
+        says = page.says if page and page.look.view == look.view else ""
+        self._rows.display = has_rows and not says
+        self._lists.display = not self._rows.display
+        self._lists.draw(self._instead(width, height, says))
+        self._foot.draw([Text(keys.footer(is_live=look.is_live) if self._prompt is None else self._prompt.says, "dim")])
+
+    def _instead(self, width: int, height: int, says: str) -> list[Text]:
+        """What stands where rows would: the help, why there are none, or the overview's lists."""
+        if self._is_help:
+            lines = [Text(line) for line in keys.help_lines()]
+            if width >= 2 * _HELP_COLUMN and len(lines) > height - _SMALL:
+                half = (len(lines) + 1) // 2
+                left, right = lines[:half], [*lines[half:], Text()]
+                for line in left:
+                    line.truncate(_HELP_COLUMN - 2, pad=True)
+                return [Text.assemble(one, "  ", other) for one, other in zip(left, right, strict=False)]
+            return lines
+        if says:
+            return [Text(says, "yellow")]
+        if self._page is None or self._look.asked:
+            return []
+        return moment_page.lists(self._page.scene, width, max(1, self._lists.size.height or height - 14))
+
+    @staticmethod
+    def _fill(lines: Lines, drawn: Sequence[Text]) -> None:
+        lines.styles.height = len(drawn)
+        lines.draw(drawn)
+
+    def _names(self) -> Text:
+        """The views, which one it is, and how one came there."""
+        look = self._look
+        line = Text()
+        for view in VIEWS:
+            line.append(f" {view.key} ", "dim")
+            line.append(view.name, "bold reverse" if view.name == look.view else "")
+        sheet = look.asked
+        if sheet and len(look.shown.sheets) > 1:
+            line = Text.assemble((f"{look.view}: ", "bold"))
+            for number, one in enumerate(look.shown.sheets):
+                line.append(f" {one.name} ", "bold reverse" if number == look.sheet else "dim")
+        for step in look.steps:
+            line.append(f"  in {step.says}", "cyan")
+        if look.where:
+            line.append(f"  where {look.where}", "cyan")
+        return line
+
+    # --- obeying --------------------------------------------------------------------------------------
+
+    def action_press(self, key: str) -> None:
+        """Obey a key that textual would use itself."""
+        self._press(key)
+
+    def on_key(self, event: events.Key) -> None:
+        """Obey a key, unless somebody types."""
+        if self._prompt is not None:
+            if event.key == "escape":
+                self._ask_for(None)
+            return
+        self._press(event.key)
+
+    def _press(self, key: str) -> None:
+        if self._rows.searched and key in keys.SEARCHING:
+            self._rows.search(self._rows.searched, keys.SEARCHING[key])
+        elif key in BY_KEY:
+            self._is_help = False
+            self._go(opened(self._look, BY_KEY[key].name))
+        elif key in keys.ACTIONS:
+            self._obey(keys.ACTIONS[key])
+
+    def _obey(self, action: str) -> None:
+        self._is_help = action == "help" and not self._is_help
+        if action in self._deeds:
+            self._deeds[action]()
+        elif action in PROMPTS:
+            self._ask_for(PROMPTS[action])
+        else:
+            around = Around(self._page.scene.curves, self._page.scene.events) if self._page else Around((), ())
+            self._go(moved(self._look, action, around, time.time_ns()))
+        self._draw()
+
+    def _done(self) -> dict[str, Callable[[], None]]:
+        """What actions do that lead to no other moment."""
+        rows = self._rows
+        return {
+            "up": lambda: rows.move(-1),
+            "down": lambda: rows.move(1),
+            "page up": lambda: rows.move(-rows.page_rows()),
+            "page down": lambda: rows.move(rows.page_rows()),
+            "top": lambda: rows.go(0),
+            "bottom": lambda: rows.go(len(rows.rows.order)),
+            "sideways": lambda: rows.aside(1),
+            "back sideways": lambda: rows.aside(-1),
+            "inward": lambda: self._go(inward(self._look, rows.cells())),
+            "outward": self._back,
+            "order left": lambda: self._go(ordered(self._look, self._columns(), -1)),
+            "order right": lambda: self._go(ordered(self._look, self._columns(), 1)),
+            "nicer": lambda: self._act(lambda pid, start_ns: acting.renice(pid, start_ns, 1)),
+            "less nice": lambda: self._act(lambda pid, start_ns: acting.renice(pid, start_ns, -1)),
+            "palette": self.action_command_palette,
+            "journal": self._show_journal,
+            "quit": self.exit,
+        }
+
+    def _columns(self) -> list[str]:
+        return [field.name for field in self._rows.rows.fields]
+
+    def _back(self) -> None:
+        self._rows.searched = ""
+        self._go(outward(self._look))
+
+    def _ask_for(self, prompt: Prompt | None) -> None:
+        """Have somebody type; None when he is done."""
+        if prompt is not None and prompt.action == "signal":
+            cells = self._rows.cells()
+            if not self._is_process(cells):
+                return
+            prompt = prompt._replace(says=f"signal for process {cells['pid']} ({printable(cells.get('comm') or '')})")
+        self._prompt = prompt
+        self._input.display = prompt is not None
+        if prompt is None:
+            self.set_focus(None)
+        else:
+            self._input.value = self._look.where if prompt.action == "filter" else prompt.text
+            self._input.focus()
+        self._draw()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Search while somebody types."""
+        if self._prompt is not None and self._prompt.action == "search":
+            self._rows.search(event.value, 0)
+
+    async def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Do what was asked for."""
+        prompt, text = self._prompt, event.value.strip()
+        self._ask_for(None)
+        if prompt is None or (not text and prompt.action != "filter"):
+            return
+        try:
+            await self._submit(prompt.action, text)
+        except Error as problem:
+            self._said = str(problem)
+        self._draw()
+
+    async def _submit(self, action: str, text: str) -> None:
+        now_ns = time.time_ns()
+        match action:
+            case "jump":
+                self._go(at(self._look, _jumped(self._look, text), now_ns))
+            case "search":
+                if not self._rows.search(text, 0):
+                    self._said = f"{text!r}: not in these rows"
+            case "filter":
+                self._go(self._look._replace(where=text))
+            case "group":
+                columns = [name for name, *_ in self._archive.columns("thread_state")]
+                waits = self._look if self._look.view == WAITS else opened(self._look, WAITS)
+                self._go(waits._replace(sheet=0, group_by=asked_for(text, columns), steps=()))
+            case "signal":
+                number = acting.signal_of(text)
+                self._act(lambda pid, start: acting.send(pid, start, number))
+            case _:
+                self._said = await self._mark(text)
+
+    async def _mark(self, text: str) -> str:
+        """Put a mark into the recording, at the moment that is now."""
+        from sysmon_tools import client  # noqa: PLC0415  D-Bus, for the few who mark
+
+        async with client.connect(self._where) as recorder:
+            await recorder.call("Mark", "sa{sv}", text, {})
+        return f"marked {text!r}"
+
+    def _is_process(self, cells: dict[str, str | None]) -> bool:
+        """Whether a row is a process that there is now; else that is said."""
+        if not self._look.is_live:
+            self._said = "this is the past; expected the live view, which space leads to"
+        elif self._look.view != PROCESSES or not cells:
+            self._said = "this is no process; expected the view 'p' and a row of it"
+        else:
+            return True
+        self._draw()
+        return False
+
+    def _act(self, does: acting.Deed) -> None:
+        """Do something to the process below the cursor, and say what came of it."""
+        cells = self._rows.cells()
+        if not self._is_process(cells):
+            return
+        try:
+            self._said = does(int(cells["pid"] or 0), self._rows.rows.started_ns(self._rows.at))
+        except Error as problem:
+            self._said = str(problem)
+
+    def _show_journal(self) -> None:
+        """Have journalctl show the journal around the moment, with the rights of who looks."""
+        at_s = self._look.moment.at_ns // SECOND_NS
+        words = ["journalctl", "--no-hostname", f"--since=@{at_s - JOURNAL_S}", f"--until=@{at_s + JOURNAL_S}"]
+        try:
+            with self.suspend():
+                subprocess.run(words, check=False, env={**os.environ, "SYSTEMD_LESS": "RSXMK"})  # noqa: S603  no shell
+        except OSError as problem:
+            self._said = f"journalctl: {problem.strerror}"
+
+    def on_lines_pointed(self, event: Lines.Pointed) -> None:
+        """Go to the moment, or the view, to which somebody pointed."""
+        if event.lines is self._curves:
+            number = moment_page.bucket_at(self._page.scene, event.column, self.size.width) if self._page else None
+            if number is not None:
+                self._go(bucket(self._look, number, time.time_ns()))
+        elif event.lines is self._views and len(self._look.shown.sheets) <= 1:
+            end = 0
+            for view in VIEWS:
+                end += len(view.key) + 2 + len(view.name)
+                if event.column < end:
+                    self._go(opened(self._look, view.name))
+                    return
+        elif event.lines is self._views:
+            self._obey("next sheet")
+
+    def on_table_lines_chosen(self, event: TableLines.Chosen) -> None:
+        """Order by a column, or go into a row."""
+        if event.column:
+            is_same = event.column == self._rows.rows.by
+            self._go(self._look._replace(by=event.column, is_reversed=is_same and not self._look.is_reversed))
+        else:
+            self._obey("inward")
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """Everything there is, by name, for the palette."""
+        del screen
+        for view in VIEWS:
+            yield SystemCommand(view.name, f"the view {view.key}", lambda name=view.name: self._open(name))
+        for _, group in keys.GROUPS:
+            for key in group:
+                if key.action != "palette":
+                    yield SystemCommand(key.action, key.says, lambda action=key.action: self._obey(action))
+
+    def _open(self, name: str) -> None:
+        self._go(opened(self._look, BY_NAME[name].name))
+
+
+def _order(look: Look) -> tuple[str, bool, str]:
+    """What decides which rows come first."""
+    return look.by, look.is_reversed, look.condition
+
+
+def _jumped(look: Look, text: str) -> int:
+    """Read where to: a length with a sign is from the moment that is shown, all else is a time."""
+    now = clock.relation()
+    if text[0] in "+-":
+        back_ns = now.realtime_ns - parse_moment(f"-{text[1:].strip()}", now)
+        return look.moment.at_ns + (back_ns if text[0] == "+" else -back_ns)
+    return parse_moment(text, now)

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The screen of ``sysmon``: what keys lead to, rows in order and as trees, and what is seen, of any size."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sysmon_tools.curves import BUCKETS, Curve
+from sysmon_tools.moment import NOW_BACK_NS, ZOOMS, View
+from sysmon_tools.screen import acting, keys, look, trees
+from sysmon_tools.screen.look import Around, Look
+from sysmon_tools.screen.question import Questions
+from sysmon_tools.screen.views import BY_KEY, VIEWS
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.result import Event
+from sysmond.errors import Error, UsageError
+from sysmond.history import Archive
+from sysmond.machine.folders import Folders
+from tests.support.longarchive import BOOTED_NS
+from tests.support.screens import after, each_after
+from tests.support.stall import FIRST_S, STALL, STALL_NS, stuck
+
+HOSTILE = "\x1b]0;owned\x07<script>"
+NOTHING = Around((), ())
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """Half an hour of a calm machine, with a minute in which the disk is stuck."""
+    return stuck(tmp_path_factory.mktemp("stall"), HOSTILE)
+
+
+@pytest.fixture
+def archive(folders: Folders) -> Archive:
+    return Archive(folders)
+
+
+STALLED = Look(View(STALL_NS))
+
+
+# --- where keys lead ------------------------------------------------------------------------------------
+
+
+def test_no_key_means_two_things() -> None:
+    named = [key for _, group in keys.GROUPS for one in group for key in one.keys]
+    assert [key for key, count in Counter([*named, *BY_KEY]).items() if count > 1] == []
+    assert set(keys.SEARCHING) - set(BY_KEY) - {"N"} == set()
+    spoken = "\n".join(keys.help_lines())
+    assert all(one.says in spoken for _, group in keys.GROUPS for one in group if one.shown)
+
+
+def test_later_and_earlier_go_by_what_is_shown_and_never_beyond_now() -> None:
+    now_ns = STALL_NS + 3600 * SECOND_NS
+    span_ns = STALLED.moment.span_ns
+    assert look.moved(STALLED, "later", NOTHING, now_ns).moment.at_ns == STALL_NS + span_ns
+    assert look.moved(STALLED, "earlier", NOTHING, now_ns).moment.at_ns == STALL_NS - span_ns
+    assert look.moved(STALLED, "later", NOTHING, STALL_NS).moment.at_ns == STALL_NS
+    assert look.moved(STALLED, "closer", NOTHING, now_ns).moment.zoom == 0
+    assert look.moved(STALLED, "wider", NOTHING, now_ns).moment.zoom == 2
+    widest = STALLED._replace(moment=View(STALL_NS, len(ZOOMS) - 1))
+    assert look.moved(widest, "wider", NOTHING, now_ns) == widest
+
+
+def test_space_stops_at_a_moment_and_goes_on_with_now() -> None:
+    live = look.live(STALL_NS)
+    assert live.moment.at_ns == STALL_NS - NOW_BACK_NS
+    later = look.renewed(live, STALL_NS + SECOND_NS)
+    assert later.moment.at_ns == live.moment.at_ns + SECOND_NS
+    stopped = look.moved(later, "pause", NOTHING, STALL_NS + SECOND_NS)
+    assert not stopped.is_live
+    assert look.renewed(stopped, STALL_NS + 99 * SECOND_NS) == stopped
+    assert look.moved(stopped, "pause", NOTHING, STALL_NS + 99 * SECOND_NS).moment.at_ns > stopped.moment.at_ns
+    assert not look.moved(live, "earlier", NOTHING, STALL_NS).is_live
+
+
+def test_spikes_and_events_are_gone_to_from_where_one_is() -> None:
+    values = np.full(BUCKETS, 5.0)
+    values[[10, 11, 40, 41, 50]] = 80.0
+    around = Around(
+        (Curve("CPU", "%", values), Curve("none", "%", np.full(BUCKETS, np.nan))),
+        (Event(STALL_NS - 7, "before", "", ""), Event(STALL_NS, "here", "", ""), Event(STALL_NS + 9, "after", "", "")),
+    )
+    now_ns, step_ns = STALL_NS + 3600 * SECOND_NS, STALLED.moment.step_ns
+    assert look.moved(STALLED, "next spike", around, now_ns).moment.at_ns == STALL_NS + 10 * step_ns
+    assert look.moved(STALLED, "previous spike", around, now_ns).moment.at_ns == STALL_NS - 20 * step_ns
+    assert look.moved(STALLED, "next spike", NOTHING, now_ns).moment.at_ns == STALL_NS + BUCKETS // 2 * step_ns
+    assert look.moved(STALLED, "next event", around, now_ns).moment.at_ns == STALL_NS + 9
+    assert look.moved(STALLED, "previous event", around, now_ns).moment.at_ns == STALL_NS - 7
+    assert look.moved(STALLED, "next event", NOTHING, now_ns) == STALLED
+    assert look.bucket(STALLED, BUCKETS // 2 + 3, now_ns).moment.at_ns // step_ns == STALL_NS // step_ns + 3
+
+
+def test_enter_goes_in_with_a_condition_and_escape_comes_back_to_the_moment_shown() -> None:
+    at = look.opened(STALLED, "cgroups")
+    inside = look.inward(at, {"instance": '/user\'s "own"', "cpu_percent": "5"})
+    assert inside.view == "processes"
+    assert inside.condition == "(cgroup_path ~ '^/user.s\\ \"own\"$')"
+    waits = look.inward(inside, {"pid": "77"})
+    assert (waits.view, waits.condition) == ("waits", f"{inside.condition} and (pid = 77)")
+    moved = look.moved(waits, "later", NOTHING, STALL_NS + 3600 * SECOND_NS)
+    back = look.outward(moved)
+    assert (back.view, back.moment) == ("processes", moved.moment)
+    assert look.outward(look.outward(back)).view == "cgroups"
+    assert look.inward(look.opened(STALLED, "disks"), {"instance": "sda"}).view == "disks"
+
+
+def test_waits_are_put_together_by_columns_that_somebody_names() -> None:
+    waits = look.opened(STALLED, "waits")._replace(group_by=("exe", "wchan"))
+    assert waits.asked is not None
+    assert waits.asked.group_by == ("exe", "wchan")
+    assert waits.asked.columns == ("count", "exe", "wchan")
+
+
+# --- trees ----------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=12))
+def test_a_tree_has_each_row_once_below_its_parent_whatever_the_parents(parents: Sequence[int]) -> None:
+    names = list(range(len(parents)))
+    order, before = trees.below(names, names, parents)
+    assert sorted(order) == names
+    depth = {row: len(line) for row, line in zip(order, before, strict=True)}
+    for row in names:
+        if depth[row]:
+            assert order.index(parents[row]) < order.index(row)
+            assert depth[row] == depth[parents[row]] + 2
+
+
+def test_a_tree_is_drawn_with_its_branches() -> None:
+    order, before = trees.below([0, 1, 2, 3], [1, 5, 6, 9], [0, 1, 5, 1])
+    assert order == [0, 1, 2, 3]
+    assert before == ["", "├─", "│ └─", "└─"]
+    assert trees.below([0, 1], [1, 5], [0, 1], is_ascii=True)[1] == ["", "`-"]
+    assert [trees.parent_path(path) for path in ("/a/b", "/a", "/", "")] == ["/a", "/", None, None]
+
+
+# --- what is asked --------------------------------------------------------------------------------------
+
+
+def test_every_view_asks_for_columns_that_its_table_may_have(repository: Path) -> None:
+    """A column that is in no table of that name would never be shown."""
+    documented = (repository / "docs/metrics.md").read_text(encoding="utf-8")
+    derived = "instance count username unit container cgroup_path exe command syscall_name exit_name functions"
+    known = {*documented.split("`"), *derived.split(), "kind", "subject", "text", "start"}
+    asked = {column for view in VIEWS for sheet in view.sheets for column in sheet.columns}
+    assert asked - known == set()
+
+
+def test_rows_come_from_the_largest_and_turned_round_from_the_smallest(archive: Archive) -> None:
+    asked = look.opened(STALLED, "processes")._replace(by="written_bytes")
+    rows = Questions(archive).page(asked, STALL_NS).rows
+    assert [rows.cells(at)["comm"] for at in range(len(rows.order))] == ["updatedb", "calm"]
+    turned = Questions(archive).page(asked._replace(is_reversed=True, by="pid"), STALL_NS).rows
+    assert [turned.cells(at)["pid"] for at in range(len(turned.order))] == ["7", "77"]
+    assert rows.started_ns(0) == BOOTED_NS + SECOND_NS
+
+
+def test_curves_that_are_moved_are_those_that_are_asked_anew(archive: Archive) -> None:
+    known, now_ns = Questions(archive), STALL_NS + 3600 * SECOND_NS
+    for away_s in (0, 10, 70, -300, 5000):
+        asked = Look(View(STALL_NS + away_s * SECOND_NS))
+        moved, anew = known.page(asked, now_ns).scene, Questions(archive).page(asked, now_ns).scene
+        assert [curve.label for curve in moved.curves] == [curve.label for curve in anew.curves]
+        for one, other in zip(moved.curves, anew.curves, strict=True):
+            np.testing.assert_allclose(one.values, other.values, equal_nan=True)
+
+
+# --- what is done ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def child() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A process that sleeps, and when it began in UTC."""
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield sleeper, clock.relation().realtime_ns
+    sleeper.kill()
+    sleeper.wait()
+
+
+def test_a_signal_reaches_the_process_of_the_row_and_no_other(child: tuple[subprocess.Popen[bytes], int]) -> None:
+    sleeper, began_ns = child
+    with pytest.raises(Error, match=f"process {sleeper.pid}: has ended"):
+        acting.send(sleeper.pid, began_ns - 3600 * SECOND_NS, signal.SIGTERM)
+    assert sleeper.poll() is None
+    assert acting.send(sleeper.pid, began_ns, signal.SIGTERM) == f"sent SIGTERM to process {sleeper.pid}"
+    assert sleeper.wait() == -signal.SIGTERM
+    with pytest.raises(Error, match="has ended"):
+        acting.send(sleeper.pid, began_ns, signal.SIGTERM)
+
+
+def test_a_process_becomes_nicer(child: tuple[subprocess.Popen[bytes], int]) -> None:
+    sleeper, began_ns = child
+    before = os.getpriority(os.PRIO_PROCESS, sleeper.pid)
+    assert acting.renice(sleeper.pid, began_ns, 1).endswith(f"the nice value {before + 1}")
+    assert os.getpriority(os.PRIO_PROCESS, sleeper.pid) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [("term", signal.SIGTERM), ("SIGKILL", signal.SIGKILL), ("1", signal.SIGHUP)]
+)
+def test_signals_have_names_and_numbers(text: str, meant: signal.Signals) -> None:
+    assert acting.signal_of(text) == meant
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "0", "4711"])
+def test_what_is_no_signal_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="expected a name or a number"):
+        acting.signal_of(text)
+
+
+# --- what is seen ---------------------------------------------------------------------------------------
+
+
+def test_the_overview_says_what_it_was(archive: Archive) -> None:
+    shown = after(archive, STALLED, ["D"])
+    assert "laptop  REPLAY" in shown
+    assert "Processes by disk" in shown
+    assert "updatedb" in shown
+    assert "in jbd2_log_wait" in shown
+    assert "\\x1b]0;owned\\x07<script>" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("size", [(40, 10), (200, 60), (20, 4)])
+def test_every_view_fits_every_terminal(archive: Archive, size: tuple[int, int]) -> None:
+    for shown in each_after(archive, STALLED, [view.key for view in VIEWS], size):
+        assert len(shown.splitlines()) <= size[1]
+        assert all(line.isprintable() for line in shown.splitlines())
+
+
+def test_from_a_process_to_what_its_threads_waited_for_and_back(archive: Archive) -> None:
+    shown = after(archive, STALLED, ["p", "D", "enter"])
+    assert "in 77" in shown
+    assert "jbd2_log_wait" in shown
+    assert "calm" not in shown
+    assert "calm" in after(archive, STALLED, ["p", "D", "enter", "escape"])
+
+
+def test_rows_are_filtered_by_a_condition_and_a_wrong_one_is_told(archive: Archive) -> None:
+    shown = after(archive, STALLED, ["p", "f", " comm ~ upd"])
+    assert "updatedb" in shown
+    assert "calm" not in shown
+    assert "where comm ~ upd" in shown
+    wrong = after(archive, STALLED, ["p", "f", " com > 5"])
+    assert "column 'com'" in wrong
+    assert "calm" in after(archive, STALLED, ["p", "f", " com > 5", "escape"])
+
+
+def test_a_search_goes_to_a_row_and_keeps_all(archive: Archive) -> None:
+    shown = after(archive, STALLED, ["p", "slash", " calm", "K"])
+    assert "updatedb" in shown
+    assert "this is the past" in shown
+    assert "not in these rows" in after(archive, STALLED, ["p", "slash", " nobody"])
+
+
+def test_a_jump_leads_to_a_time_or_by_a_length(archive: Archive) -> None:
+    span_s = STALLED.moment.span_ns // SECOND_NS
+    later = after(archive, STALLED, ["t"]).splitlines()[0]
+    assert after(archive, STALLED, ["j", f" +{span_s}s"]).splitlines()[0].split("·")[1] == later.split("·")[1]
+    first = after(archive, STALLED, ["j", f" @{BOOTED_NS // SECOND_NS + FIRST_S + STALL.start}"]).splitlines()[0]
+    assert first.split("·")[1] != later.split("·")[1]
+    assert "nonsense" in after(archive, STALLED, ["j", " nonsense"])
+
+
+def test_columns_order_rows_and_sheets_have_others(archive: Archive) -> None:
+    assert "wait_percent" in after(archive, STALLED, ["p", "tab"], (160, 30))
+    assert "rss_anon" in after(archive, STALLED, ["p", "tab", "tab"], (160, 30))
+    assert "general" in after(archive, STALLED, ["p", "tab", "shift+tab"])
+    assert after(archive, STALLED, ["p", "full_stop"]) != after(archive, STALLED, ["p"])
+
+
+def test_help_names_every_key_and_goes_away(archive: Archive) -> None:
+    assert "go to the next spike" in after(archive, STALLED, ["question_mark"], (100, 70))
+    assert "go to the next spike" not in after(archive, STALLED, ["question_mark", "question_mark"], (100, 70))
+
+
+def test_what_is_not_recorded_is_told_in_place_of_rows(archive: Archive) -> None:
+    assert "table 'temperature'" in after(archive, STALLED, ["h"])
+    far = Look(View(STALL_NS + 86_400 * SECOND_NS))
+    assert "showing the nearest moment" in after(archive, far, [])
+
+
+def test_a_restricted_table_is_told_to_who_may_not_read_it(folders: Folders) -> None:
+    from sysmond.base.model import Sensitivity  # noqa: PLC0415  one test
+
+    public = Archive(folders, classes=[Sensitivity.PUBLIC])
+    shown = after(public, STALLED, ["w"])
+    assert "jbd2_log_wait" not in shown
+    assert "thread_state" in shown
