@@ -14,6 +14,7 @@ import numpy as np
 from sysmon_tools.curves import BUCKETS, Curve, CurveWindow
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.event_kinds import is_minor
+from sysmond.base.model import Cause
 from sysmond.base.result import Column, Event, Gap, Result
 from sysmond.errors import Error
 from sysmond.history import Archive
@@ -137,7 +138,11 @@ def look(
         processes(archive, view) if has_lists else (),
         sorted(waits, key=lambda wait: (wait.state != "D", -wait.seen)),
         events,
-        [gap for gap in window.gaps if gap.start_ns < min(end_ns, now_ns) and gap.end_ns > start_ns],
+        [
+            gap
+            for gap in window.gaps
+            if gap.start_ns < min(end_ns, now_ns) and gap.end_ns > start_ns and gap.cause is not Cause.IN_THE_FUTURE
+        ],
         list(dict.fromkeys(window.warnings)),
     )
 

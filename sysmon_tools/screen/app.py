@@ -438,13 +438,16 @@ class SysmonApp(App[None]):
         """Obey a key that textual would use itself."""
         self._press(key)
 
-    def on_key(self, event: events.Key) -> None:
-        """Obey a key, unless somebody types."""
-        if self._prompt is not None:
-            if event.key == "escape":
-                self._ask_for(None)
-            return
-        self._press(event.key)
+    async def on_key(self, event: events.Key) -> None:
+        """Obey a key, unless somebody types: what was typed before the line was there belongs to it."""
+        if self._prompt is None:
+            self._press(event.key)
+        elif event.key == "escape":
+            self._ask_for(None)
+        elif event.key == "enter":
+            await self._input.action_submit()
+        elif event.is_printable and event.character:
+            self._input.insert_text_at_cursor(event.character)
 
     def _press(self, key: str) -> None:
         if self._rows.searched and key in keys.SEARCHING:
@@ -509,7 +512,7 @@ class SysmonApp(App[None]):
             self.set_focus(None)
         else:
             self._input.value = self._look.where if prompt.action == "filter" else prompt.text
-            self._input.focus()
+            self.set_focus(self._input)  # At once: what is typed next is for it.
         self._draw()
 
     def on_input_changed(self, event: Input.Changed) -> None:
