@@ -14,7 +14,7 @@ from sysmon_tools.output import abandon_standard_output, described
 from sysmond import __version__
 from sysmond.base import clock, timespec
 from sysmond.base.terminal import put, say
-from sysmond.errors import EXIT_PARTIAL, Error, UsageError
+from sysmond.errors import EXIT_PARTIAL, Error, NotPermittedError, UsageError
 from sysmond.machine import recorders
 from sysmond.machine.commandline import Parser
 
@@ -141,19 +141,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     from sysmond import history  # noqa: PLC0415  numpy and h5py: not before the command line is right
 
-    archive = history.open(
-        state_dir=options.state_dir, runtime_dir=options.runtime_dir, user=options.user, system=options.system
-    )
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    is_drawn = is_terminal and options.command not in COMMANDS and not options.plain and options.frames is None
+    is_named = options.user or options.system or (options.state_dir, options.runtime_dir) != (None, None)
+    is_sampling = is_drawn and options.at_ns is None and not is_named
+    try:
+        archive = history.open(
+            state_dir=options.state_dir, runtime_dir=options.runtime_dir, user=options.user, system=options.system
+        )
+        if is_sampling and not archive.boots():
+            raise Error("nothing is recorded")
+    except NotPermittedError:
+        raise
+    except Error:
+        if not is_sampling:
+            raise
+        _sample(options)
+        return 0
     if options.command in COMMANDS:
         return _tell(COMMANDS[options.command](archive, options))
-    is_drawn = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     introduction = recorders.introduction(archive.place, system=options.system)
-    if options.plain or options.frames is not None or not is_drawn:
-        if introduction:
-            say(introduction, PROGRAM)
-        _print(archive, options)
-    else:
-        _draw(archive, options, introduction or "")
+    if is_drawn:
+        _draw(archive, options, introduction)
+        return 0
+    if introduction:
+        say(introduction, PROGRAM)
+    _print(archive, options)
     return 0
 
 
@@ -180,6 +193,16 @@ def _print(archive: "Archive", options: argparse.Namespace) -> None:
         lines = moment_page.page(shown, PLAIN_WIDTH, PLAIN_HEIGHT, ASCII_SIGNS if is_ascii else SIGNS)
         put(*(line.plain.rstrip() for line in lines))
         sys.stdout.flush()
+
+
+def _sample(options: argparse.Namespace) -> None:
+    """The screen of what it samples itself, as long as it is open: nobody has recorded anything yet."""
+    from sysmon_tools.screen.own_recorder import INTRODUCTION, OwnRecorder  # noqa: PLC0415  as above
+    from sysmond.history import Archive  # noqa: PLC0415  as above
+
+    with OwnRecorder() as own:
+        options.state_dir, options.runtime_dir = own.place
+        _draw(Archive(own.place), options, INTRODUCTION)
 
 
 def _draw(archive: "Archive", options: argparse.Namespace, introduction: str) -> None:

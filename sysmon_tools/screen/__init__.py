@@ -8,7 +8,7 @@ Comes in: keys, and an archive, which is asked as anybody can. Goes out: lines. 
 - ``keys``: which key does what, and what the help says of it.
 - ``question``: asks the archive for what a look shows.
 - ``trees``: puts rows below their parents. Pure.
+- ``own_recorder``: samples while the screen is open, where nobody records.
 - ``acting``: signals and priorities, with the rights of who looks.
-- ``widgets``: a table, curves and a line of names, for textual; nothing in them knows of sysmond's tables.
-- ``app``: puts these together on a terminal.
+- ``app``: a table and lines for textual, which know of no archive, and the program that puts them together.
 """

@@ -296,6 +296,7 @@ class SysmonApp(App[None]):
         self._look = look
         self._page: ScreenPage | None = None
         self._said = introduction
+        self._problem = ""
         self._where = where
         self._is_help = False
         self._prompt: Prompt | None = None
@@ -336,9 +337,10 @@ class SysmonApp(App[None]):
             try:
                 page = await asyncio.to_thread(self._questions.page, asked, time.time_ns())
             except Error as problem:
-                self._said = str(problem)
+                self._problem = str(problem)
                 self._draw()
             else:
+                self._problem = ""
                 self._take(asked, page)
             if self._look.is_live and not self._wanted.is_set():
                 cost_s = time.process_time() - began_s
@@ -378,7 +380,10 @@ class SysmonApp(App[None]):
         scene = page.scene if page else None
         is_small = height < _SMALL
         self._top.draw([moment_page.head(scene, is_live=look.is_live) if scene else Text("sysmon  reading …")])
-        said = [*(moment_page.remarks(scene) if scene else ()), *([Text(self._said, "yellow")] if self._said else [])]
+        said = [
+            *(moment_page.remarks(scene) if scene else ()),
+            *(Text(line, "yellow") for line in (self._said, self._problem) if line),
+        ]
         self._fill(self._remarks, said[: 1 if is_small else 3])
         labels = look.shown.curves if look.asked or is_small else None
         curves = moment_page.curve_lines(scene, width, self._signs, labels[:1] if is_small and labels else labels) \

@@ -29,6 +29,7 @@ from sysmond.machine.folders import Folders
 from tests.support.longarchive import BOOTED_NS
 from tests.support.screens import after, each_after
 from tests.support.stall import FIRST_S, STALL, STALL_NS, stuck
+from tests.support.waiting import wait_until
 
 HOSTILE = "\x1b]0;owned\x07<script>"
 NOTHING = Around((), ())
@@ -216,6 +217,29 @@ def test_signals_have_names_and_numbers(text: str, meant: signal.Signals) -> Non
 def test_what_is_no_signal_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="expected a name or a number"):
         acting.signal_of(text)
+
+
+OWN = """
+import os, signal, sys
+from sysmon_tools.screen.own_recorder import OwnRecorder
+with OwnRecorder() as own:
+    print(own.place.runtime, flush=True)
+    sys.stdin.readline() or os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_recorder_of_its_own_goes_with_the_screen(is_killed: bool) -> None:
+    words = [sys.executable, "-c", OWN]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as screen:
+        assert screen.stdout is not None
+        assert screen.stdin is not None
+        runtime = Path(screen.stdout.readline().strip())
+        wait_until(lambda: list(runtime.glob("sampler/public/*.ring")))
+        if not is_killed:
+            screen.stdin.write("\n")
+        screen.stdin.close()
+    wait_until(lambda: not runtime.parent.exists())
 
 
 # --- what is seen ---------------------------------------------------------------------------------------
