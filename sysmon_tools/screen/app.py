@@ -286,8 +286,9 @@ class SysmonApp(App[None]):
     AUTO_FOCUS = None
     COMMAND_PALETTE_BINDING = "ctrl+backslash"
 
-    def __init__(self, archive: Archive, look: Look, where: argparse.Namespace, introduction: str = "") -> None:
-        """Begin with a look; ``where``: which recorder marks are for; ``introduction``: whose it is."""
+    def __init__(self, archive: Archive, look: Look, where: argparse.Namespace, introduction: str = "",
+                 now: Callable[[], int] = time.time_ns) -> None:  # fmt: skip
+        """Begin with a look; ``where``: which recorder marks are for; ``introduction``: whose it is; ``now``: UTC ns."""
         super().__init__(ansi_color=True)
         is_ascii = console().options.ascii_only
         self._signs = ASCII_SIGNS if is_ascii else SIGNS
@@ -298,6 +299,7 @@ class SysmonApp(App[None]):
         self._said = introduction
         self._problem = ""
         self._where = where
+        self._now = now
         self._is_help = False
         self._prompt: Prompt | None = None
         self._wanted = asyncio.Event()
@@ -333,9 +335,9 @@ class SysmonApp(App[None]):
             await self._wanted.wait()
             self._wanted.clear()
             began_s = time.process_time()
-            self._look = asked = renewed(self._look, time.time_ns())
+            self._look = asked = renewed(self._look, self._now())
             try:
-                page = await asyncio.to_thread(self._questions.page, asked, time.time_ns())
+                page = await asyncio.to_thread(self._questions.page, asked, self._now())
             except Error as problem:
                 self._problem = str(problem)
                 self._draw()
@@ -471,7 +473,7 @@ class SysmonApp(App[None]):
             self._ask_for(PROMPTS[action])
         else:
             around = Around(self._page.scene.curves, self._page.scene.events) if self._page else Around((), ())
-            self._go(moved(self._look, action, around, time.time_ns()))
+            self._go(moved(self._look, action, around, self._now()))
         self._draw()
 
     def _done(self) -> dict[str, Callable[[], None]]:
@@ -538,7 +540,7 @@ class SysmonApp(App[None]):
         self._draw()
 
     async def _submit(self, action: str, text: str) -> None:
-        now_ns = time.time_ns()
+        now_ns = self._now()
         match action:
             case "jump":
                 self._go(at(self._look, _jumped(self._look, text), now_ns))
@@ -601,7 +603,7 @@ class SysmonApp(App[None]):
         if event.lines is self._curves:
             number = moment_page.bucket_at(self._page.scene, event.column, self.size.width) if self._page else None
             if number is not None:
-                self._go(bucket(self._look, number, time.time_ns()))
+                self._go(bucket(self._look, number, self._now()))
         elif event.lines is self._views and len(self._look.shown.sheets) <= 1:
             end = 0
             for view in VIEWS:

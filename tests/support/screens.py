@@ -1,18 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The screen of sysmon without a terminal: keys in, what is seen out."""
+"""The screen of sysmon without a terminal: keys in, what is seen out; as a program it draws the README's picture."""
 
 import argparse
 import asyncio
+import os
+import re
+import tempfile
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from textual.pilot import Pilot
 
+from sysmon_tools.moment import View
 from sysmon_tools.screen.app import SysmonApp
 from sysmon_tools.screen.look import Look
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.terminal import put
 from sysmond.history import Archive
+from tests.support.stall import STALL_NS, stuck
 from tests.support.waiting import HANG_S
 
 STEP_S = 0.02
+PICTURE = Path(__file__).parents[2] / "docs/screen.svg"
+PICTURE_SIZE = (112, 26)
+# Ten minutes after what it was that stuttered.
+NOW_NS = STALL_NS + 600 * SECOND_NS
 
 
 def seen(app: SysmonApp) -> str:
@@ -40,7 +53,7 @@ def each_after(archive: Archive, look: Look, keys: Sequence[str], size: tuple[in
     """What is seen at first, and after each of these keys."""
 
     async def run() -> list[str]:
-        app = SysmonApp(archive, look, argparse.Namespace())
+        app = SysmonApp(archive, look, argparse.Namespace(), now=lambda: NOW_NS)
         async with app.run_test(size=size) as pilot:
             await settled(pilot)
             shown = [seen(app)]
@@ -51,3 +64,26 @@ def each_after(archive: Archive, look: Look, keys: Sequence[str], size: tuple[in
             return shown
 
     return asyncio.run(run())
+
+
+def picture(folder: Path) -> str:
+    """The screen of the README as SVG, which loads nothing from elsewhere; the archive is made in a folder."""
+
+    async def run() -> str:
+        app = SysmonApp(Archive(stuck(folder, "")), Look(View(STALL_NS)), argparse.Namespace(), now=lambda: NOW_NS)
+        async with app.run_test(size=PICTURE_SIZE) as pilot:
+            await settled(pilot)
+            await pilot.press("D")
+            await settled(pilot)
+            return app.export_screenshot(title="sysmon", simplify=True)
+
+    drawn = re.sub(r"@font-face \{.*?\}", "", asyncio.run(run()), flags=re.DOTALL)
+    return re.sub(r"terminal-\d+", "screen", drawn)
+
+
+if __name__ == "__main__":
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    with tempfile.TemporaryDirectory() as made:
+        PICTURE.write_text(picture(Path(made)), encoding="utf-8")
+    put(f"{PICTURE}: drawn anew")

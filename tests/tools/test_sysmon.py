@@ -24,7 +24,7 @@ from sysmond.errors import Error, UsageError
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
 from tests.support.longarchive import BOOTED_NS
-from tests.support.screens import each_after
+from tests.support.screens import PICTURE, each_after, picture
 from tests.support.stall import FIRST_S, SECONDS, STALL_NS, stuck
 from tests.support.terminal import Terminal, has_ended, needs_tmux
 from tests.support.usage import one_line
@@ -126,17 +126,31 @@ def test_the_guide_finds_the_stall_with_the_keys_that_it_names(
         assert 0 < len(walked) <= 10
         shown = each_after(archive, begin, [names.get(key, key) for key in walked], GUIDE_SIZE)
         assert any("updatedb" in lines for lines in shown)
-        assert guide.split("```\n")[3] == f"{without_age(shown[walked.index('D') + 1])}\n"
-        assert guide.split("```\n")[5] == f"{without_age(shown[-1])}\n"
+        for block, after in ((3, walked.index("D") + 1), (5, len(walked))):
+            lines = [line for line in shown[after].splitlines() if line]
+            assert guide.split("```\n")[block] == "\n".join([*lines, ""])
     finally:
         monkeypatch.undo()
         time.tzset()
 
 
-def without_age(shown: str) -> str:
-    """What is seen but for how long ago it was, which is another every day, and without empty lines."""
-    shown = re.sub(r"·  [^·]* ago  ·", "·  10 min ago  ·", shown)
-    return "\n".join(line for line in shown.splitlines() if line)
+def texts(svg: str) -> list[str]:
+    """What can be read in a picture, without the space around it."""
+    return [line.strip() for line in re.findall(r">([^<>]+)</text>", svg) if line.strip()]
+
+
+def test_the_picture_of_the_screen_is_what_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its colours and places are the library's; its texts are compared. Draw it: python -m tests.support.screens."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    try:
+        drawn = picture(tmp_path)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    shown = PICTURE.read_text(encoding="utf-8")
+    assert texts(shown) == texts(drawn)
+    assert not re.search(r"https?://(?!www\.w3\.org)", shown.replace("https://www.textualize.io", ""))
 
 
 # --- the program -----------------------------------------------------------------------------------
