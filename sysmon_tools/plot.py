@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws series over a range of time: ``sysmon plot``, on the terminal or into an SVG file."""
+"""Draws series over a range of time: ``sysmon plot``, on the terminal, into an SVG file or a page that zooms."""
 
 import argparse
 import shutil
@@ -14,8 +14,11 @@ from sysmond.errors import UsageError
 if TYPE_CHECKING:
     from sysmond.history import Archive
 
-SUFFIX = ".svg"
+SVG, HTML = ".svg", ".html"
 SVG_BUCKETS = 800
+# Values that a page has in all at its finest: some 200 kB.
+HTML_VALUES = 26_000
+HTML_CURVES_OF = 3
 _ROOM = 14
 _START = "-1h"
 
@@ -29,7 +32,8 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add("--to", "--until", dest="end", metavar="T", default="now", help="up to this moment (default: now)")
     add("--sample", "--interval", "--step", dest="sample", metavar="STEP", default="", help="length of a bucket"
         " (default: as fits)")  # fmt: skip
-    add("--output-file", "-o", metavar="F.svg", help="write an SVG file (default: draw on the terminal)")
+    add("--output-file", "-o", metavar="F", help="write an SVG file, F.svg, or a page for a browser that zooms, F.html"
+        " (default: draw on the terminal)")  # fmt: skip
     add("--utc", action="store_true", help="times in UTC (default: local time)")
 
 
@@ -40,15 +44,15 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     """
     from datetime import UTC  # noqa: PLC0415  here and below: not before the command line is right
 
-    from sysmon_tools import picture, show, svg, terminal_plot  # noqa: PLC0415  as above
+    from sysmon_tools import html_plot, picture, show, svg, terminal_plot  # noqa: PLC0415  as above
     from sysmon_tools.style import Style  # noqa: PLC0415  as above
 
     paths = [*options.paths, *(presets.paths(options.preset) if options.preset else [])]
     if not paths:
         raise UsageError("nothing to draw; expected a PATH such as cpu/busy@total, or --preset=cpu")
     file: str | None = options.output_file
-    if file is not None and not file.endswith(SUFFIX):
-        raise UsageError(f"{file}: a picture is written as SVG; expected a name that ends in {SUFFIX}")
+    if file is not None and not file.endswith((SVG, HTML)):
+        raise UsageError(f"{file}: a picture is SVG or HTML; expected a name that ends in {SVG} or {HTML}")
     start_ns, end_ns = timespec.parse_span(options.start, options.end, clock.relation())
     if options.sample:
         timespec.parse_step(options.sample)
@@ -60,8 +64,14 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     if file is None:
         is_ascii = show.console().options.ascii_only
         put(*terminal_plot.draw(seen, style, size.columns, size.lines - 2, is_ascii=is_ascii))
+    elif file.endswith(SVG):
+        put_text(file, svg.draw(seen, ", ".join(paths), style), is_restricted=seen.is_restricted)
     else:
-        drawn = svg.draw(seen, ", ".join(paths), style)
-
-        put_text(file, drawn, is_restricted=seen.is_restricted)
+        pictures = [seen]
+        curves = sum(len(panel.curves) for panel in seen.panels)
+        finest = HTML_VALUES // (HTML_CURVES_OF * curves)
+        if not options.sample and finest > buckets:
+            finer = picture.look(archive, paths, start_ns, end_ns, finest)
+            pictures += [finer] if finer.step_ns < seen.step_ns else []
+        put_text(file, html_plot.draw(pictures, ", ".join(paths), style), is_restricted=seen.is_restricted)
     return list(dict.fromkeys(seen.warnings))

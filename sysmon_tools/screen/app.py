@@ -288,7 +288,7 @@ class SysmonApp(App[None]):
 
     def __init__(self, archive: Archive, look: Look, where: argparse.Namespace, introduction: str = "",
                  now: Callable[[], int] = time.time_ns) -> None:  # fmt: skip
-        """Begin with a look; ``where``: which recorder marks are for; ``introduction``: whose it is; ``now``: UTC ns."""
+        """Begin with a look; ``where``: which recorder marks are for; ``introduction``: whose it is; ``now``: in ns."""
         super().__init__(ansi_color=True)
         is_ascii = console().options.ascii_only
         self._signs = ASCII_SIGNS if is_ascii else SIGNS

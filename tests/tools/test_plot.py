@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pictures: what is asked for them, where the marks of their axes stand, and what is drawn, on paper and terminal."""
 
+import base64
+import hashlib
+import html
 import re
 import shutil
 import stat
@@ -14,7 +17,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from sysmon_tools import axes, picture, svg, sysmon, terminal_plot
+from sysmon_tools import axes, html_plot, picture, svg, sysmon, terminal_plot
 from sysmon_tools.grid import length
 from sysmon_tools.picture import Panel, Picture, Trace
 from sysmon_tools.style import Style
@@ -201,6 +204,56 @@ def test_a_browser_draws_it(folders: Folders, tmp_path: Path) -> None:
     assert shot.stat().st_size > 3000
 
 
+# --- in a browser ----------------------------------------------------------------------------------
+
+
+def test_a_page_loads_nothing_and_runs_its_own_script_alone_whatever_things_are_called() -> None:
+    event = Event(NOON_NS + SECOND_NS, "mark", "", HOSTILE)
+    gap = Gap(NOON_NS, NOON_NS + SECOND_NS, "disk", Cause.PROBE_FAILED, HOSTILE)
+    seen = drawn(curve("disk/await@</script><script>alert(1)</script>\x1b", [1, 2, 3]), gaps=[gap], events=[event])
+    page = html_plot.draw([seen], HOSTILE, UTC_STYLE)
+    assert page.count("<script") == 2
+    assert page.count("</script") == 2
+    assert "\x1b" not in page
+    assert "https://" not in page.replace("https://github.com/leeoniya/uPlot", "")
+    policy = re.search(r'content="([^"]*)"', page)
+    assert policy
+    script = page.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"sha256-{digest}" in html.unescape(policy[1])
+    assert "unsafe" not in policy[1]
+
+
+def test_a_day_of_one_series_is_no_more_than_300_kb() -> None:
+    step_ns = 10 * SECOND_NS
+    values = np.random.default_rng(1).uniform(0, 100, 8640)
+    times_ns = NOON_NS + np.arange(8640) * step_ns
+    fine = Picture(NOON_NS, NOON_NS + 8640 * step_ns, step_ns, times_ns,
+                   (Panel("%", (Trace("cpu/busy", values, values - 1, values + 1),)),))  # fmt: skip
+    assert len(html_plot.draw([fine], "a day", UTC_STYLE).encode()) <= 300_000
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium here")
+def test_a_page_zooms_to_finer_values(folders: Folders, tmp_path: Path) -> None:
+    file = tmp_path / "disk.html"
+    words = ["plot", "disk/utilization@sda", "--utc", *span(), "-o", str(file)]
+    assert run(folders, *words) == 0
+    begin_s = START_NS // SECOND_NS
+    whole, closer = (in_browser(file.as_uri() + part, tmp_path) for part in ("", f"#{begin_s + 900}-{begin_s + 960}"))
+    assert whole.count("<canvas") == closer.count("<canvas") == 1
+    assert "a value each 5 s; finest: 1 s" in whole
+    assert "a value each 1 s" in closer
+    assert "disk error" in whole
+    assert "disk/utilization@sda" in whole.partition("u-legend")[2]
+
+
+def in_browser(address: str, folder: Path) -> str:
+    """The document as a browser has it once its script has run."""
+    where = ["--dump-dom", "--virtual-time-budget=5000", f"--user-data-dir={folder}/profile"]
+    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", *where, address]
+    return subprocess.run(command, check=True, capture_output=True, timeout=120, text=True).stdout
+
+
 # --- on a terminal ---------------------------------------------------------------------------------
 
 
@@ -254,7 +307,7 @@ def test_a_terminal_gets_what_a_pipe_gets(folders: Folders, capsys: pytest.Captu
     ("words", "said"),
     [
         (["plot"], "nothing to draw; expected a PATH"),
-        (["plot", "cpu", "-o", "x.png"], "x.png: a picture is written as SVG"),
+        (["plot", "cpu", "-o", "x.png"], "x.png: a picture is SVG or HTML"),
         (["plot", "cpu", "--from=now", "--to=-1h"], "is not before"),
         (["plot", "cpu", "--sample=soon"], "soon"),
         (["plot", "--preset=everything"], "preset 'everything'"),
