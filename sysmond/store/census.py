@@ -20,8 +20,7 @@ from sysmond.machine.folders import Folders
 from sysmond.ring.snapshot import Snapshot
 from sysmond.store import events, pins
 from sysmond.store.archive import Name
-from sysmond.store.files import sparse_file
-from sysmond.store.files.sparse_file import ReopenedStretch
+from sysmond.store.files import opening
 from sysmond.store.holdings import Damage, Files, Holdings, Place, Shelf, table_of, written_ns
 from sysmond.store.of_ring import Hole
 from sysmond.store.stretches.sparse_of_ring import LongRing, RingReading
@@ -94,7 +93,7 @@ class Census:
     def __init__(self, folders: Folders, classes: Collection[Sensitivity]) -> None:
         self._folders = folders
         self._holdings = Holdings(folders, classes)
-        self._files = Files(sparse_file.open_file)
+        self._files = Files(opening.stretch)
         self.refused = self._holdings.refused
         # Whether a boot was seen that began after the range asked for last; why there is nothing at times.
         self.is_followed = False
@@ -219,7 +218,7 @@ class Census:
         return Shelf(self._holdings, Place(sensitivity, tier, table), self._open, lambda stretch, _: _said(stretch))
 
     def _open(self, path: str, _: Name | None) -> Stretch:
-        return ReopenedStretch(lambda: self._files.open(path))
+        return opening.reopened(lambda: self._files.open(path))
 
     def exclude(self, damage: Error) -> bool:
         """Leave the file out that an error names; whether there was one."""

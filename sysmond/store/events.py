@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond import CREATED_BY
 from sysmond.base import paths
@@ -24,10 +24,12 @@ from sysmond.machine.folders import Folders
 from sysmond.ring.progress import Progress, ring_files
 from sysmond.store import of_ring, ring_events, tiers
 from sysmond.store.archive import Name
-from sysmond.store.files import dense_file
-from sysmond.store.files.dense_file import EventsOfFile
+from sysmond.store.files import opening
 from sysmond.store.holdings import WRITTEN_MIN_NS, WRITTEN_WITHIN_NS, Damage, Holdings, Place, anew, written_ns
 from sysmond.store.of_ring import BootEvent, Recording
+
+if TYPE_CHECKING:
+    from sysmond.store.files.dense_file import EventsOfFile
 
 CLOCK_STEP = "clock step"
 BOOT_ID_DIGITS = 32
@@ -216,8 +218,8 @@ class _Sources:
         latest_ns = self._since_ns - WRITTEN_WITHIN_NS
         return [entry for entry in listed if not WRITTEN_MIN_NS <= written_ns(entry[0]) < latest_ns]
 
-    def _open(self, path: str, name: Name | None, sensitivity: Sensitivity) -> EventsOfFile | None:
-        opened = self._holdings.attempt(path, partial(EventsOfFile, path, self._choose), name, sensitivity)
+    def _open(self, path: str, name: Name | None, sensitivity: Sensitivity) -> "EventsOfFile | None":
+        opened = self._holdings.attempt(path, partial(opening.events, path, self._choose), name, sensitivity)
         if opened is not None:
             opened.close()
             self.read.append(_Source(opened.sensitivity, opened.events, opened.clocks))
@@ -286,7 +288,7 @@ def gathered(folders: Sequence[str]) -> tuple[str, bytes] | None:
 
 
 def _whole(path: str) -> Recording:
-    with EventsOfFile(path) as opened:
+    with opening.events(path) as opened:
         clocks = {boot: list(relations) for boot, relations in opened.clocks.items()}
         return Recording(opened.sensitivity, {}, (), {}, clocks, (), opened.events, (), opened.covers)
 
@@ -314,5 +316,7 @@ def _encoded(recording: Recording) -> bytes:
     events = Recording(
         recording.sensitivity, {}, (), {}, clocks, (), sorted(set(recording.events)), (), recording.covers
     )
+    from sysmond.store.files import dense_file  # noqa: PLC0415  only jobs write
+
     with dense_file.Writer(events, (), (), CREATED_BY) as writer:
         return writer.image()

@@ -19,7 +19,7 @@ from sysmond.errors import CorruptError, ForeignError, NotPermittedError
 from sysmond.machine.listing import look
 from sysmond.store import archive
 from sysmond.store.archive import Name, parse_name
-from sysmond.store.files.dense_file import Segment
+from sysmond.store.files import opening
 from sysmond.store.of_ring import Recording
 
 COARSE = tuple(tier for tier, step_ns in TIERS_NS.items() if step_ns)
@@ -102,7 +102,7 @@ def covered(folder: str) -> list[Name]:
             ranges.append(name)
         elif _NAME_OF_SEVERAL.fullmatch(file):
             unreadable = suppress(CorruptError, ForeignError, NotPermittedError, FileNotFoundError)
-            with unreadable, Segment(f"{folder}/{file}") as opened:
+            with unreadable, opening.segment(f"{folder}/{file}") as opened:
                 ranges += opened.recording.covers
     return ranges
 
@@ -189,7 +189,7 @@ def listing(folder: str) -> tuple[list[TierFile], list[str]]:
     for file in archive.files(folder):
         try:
             size = look(f"{folder}/{file}").size_bytes
-            with Segment(f"{folder}/{file}") as opened:
+            with opening.segment(f"{folder}/{file}") as opened:
                 recording = opened.recording
                 first_ns, last_ns = span_ns(recording)
                 name = parse_name(file)

@@ -19,7 +19,7 @@ from sysmond.machine.folders import Folders
 from sysmond.ring.snapshot import Snapshot
 from sysmond.store import archive, events, pins
 from sysmond.store.archive import Name
-from sysmond.store.files.dense_file import Segment
+from sysmond.store.files import opening
 from sysmond.store.holdings import Damage, Files, Holdings, Place, Shelf, anew
 from sysmond.store.of_ring import ANY_TABLE, Hole, Recording, SeriesKey, Strand, of_snapshot
 from sysmond.store.tracks import Lineage, Member, OpenedFile, Track, join
@@ -69,7 +69,7 @@ class Timeline:
         """
         self.folders = folders
         self._span = span
-        self._files = Files(Segment)
+        self._files = Files(opening.segment)
         self.unread: dict[Hole, set[SeriesKey]] = {}
         self._derived: dict[str, Mapping[str, Derived]] = {}
         anew(lambda: self._open_sources(Holdings(folders, classes)))

@@ -644,7 +644,7 @@ def test_a_file_that_vanishes_while_it_is_opened_is_not_damaged(
             raise CorruptError(f"{path}: can't retrieve stat info for file")
         return whole(path)
 
-    monkeypatch.setattr("sysmond.store.timeline.Segment", opened)
+    monkeypatch.setattr("sysmond.store.files.opening.segment", opened)
     check_whole(machine, list(range(100, 130)))
     assert not files[1].exists()
 

@@ -18,7 +18,8 @@ from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Result
 from sysmond.errors import Error
 from sysmond.history import Archive
-from sysmond.store import archive, timeline
+from sysmond.store import archive
+from sysmond.store.files import opening
 from sysmond.store.files.dense_file import Segment
 from sysmond.store.timeline import Timeline
 from tests.support.machine import NOON_NS, Machine, Writer
@@ -180,7 +181,7 @@ def test_few_files_are_opened_for_a_short_range(recorded: Machine, monkeypatch: 
         found.add(path)
         return Segment(path)
 
-    monkeypatch.setattr(timeline, "Segment", noting)
+    monkeypatch.setattr(opening, "segment", noting)
     begin_ns = NOON_NS + ((BOOTS - 1) * DAY_S + 5000) * SECOND_NS
     result = recorded.archive.select("disk/read_bytes@sda", start=begin_ns, end=begin_ns + 300 * SECOND_NS, raw=True)
     assert len(result.times_ns) == 30

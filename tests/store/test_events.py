@@ -31,7 +31,7 @@ from tests.support.longarchive import BOOTED_NS, Row, put, stretch
 from tests.support.machine import BOOT, NOON_NS, OLDER, TABLE, Machine, Writer
 
 DAY_NS = 86_400 * SECOND_NS
-OPEN_FILE = "sysmond.store.events.EventsOfFile"
+OPEN_FILE = "sysmond.store.files.opening.events"
 
 
 @pytest.fixture
