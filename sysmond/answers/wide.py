@@ -10,6 +10,7 @@ from sysmond.answers.series import gaps
 from sysmond.answers.series.query import Query
 from sysmond.answers.times import Times
 from sysmond.base import paths
+from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import TIERS_NS, Cause, Sensitivity
 from sysmond.base.result import Gap, Result
 from sysmond.base.timespec import FOREVER_NS
@@ -21,6 +22,8 @@ from sysmond.store.timeline import Timeline
 
 # A refusal names so many damages: one of a few is the reason, of many each is as good as any.
 DAMAGES_TOLD_MAX = 8
+# Rings have minutes: they are not asked alone for what began longer ago.
+RINGS_NS = 3600 * SECOND_NS
 
 _T = TypeVar("_T")
 
@@ -65,11 +68,15 @@ def opened(
 
 
 def _opened(place: Folders, classes: Collection[Sensitivity], when: Times | None, use: Callable[[Timeline], _T]) -> _T:
-    """Answer from what is there now: from files near the range, where others cannot matter, else from all.
+    """Answer from what is there now: of rings, else of files near the range, where others cannot matter, else of all.
 
     :raises FileNotFoundError: where a file was merged or flushed meanwhile.
     """
     if when is not None and when.start_ns != -FOREVER_NS:
+        if when.now_ns - when.start_ns <= RINGS_NS:
+            span = when.start_ns - 2 * when.step_ns, when.end_ns
+            with suppress(Error), closing(Timeline(place, classes, span, of_rings=True)) as line:
+                return use(line)
         margin_ns = 2 * max(when.step_ns, *TIERS_NS.values())
         span = when.start_ns - margin_ns, when.end_ns + margin_ns
         # Whatever is refused, all files are asked: they may know better.

@@ -14,6 +14,7 @@ from sysmond.ring.frame import (
     CLOSED,
     CLOSED_MIRRORED,
     DROPPED,
+    EXPLAINED,
     EXPLAINING,
     FRAME_BYTES,
     HEAD,
@@ -56,6 +57,14 @@ class Snapshot(NamedTuple):
     closed: bool
     mark: int
     dropped: int
+
+    @property
+    def begins_ns(self) -> int:
+        """From which boot time on a copy that was made from the beginning has all that was written."""
+        if not self.lost:
+            return self.identity.started_ns
+        frames = (frame_at(self.image, place) for place in self.frames)
+        return next((tick_ns for _, _, kind, _, tick_ns in frames if kind in EXPLAINED), self.identity.started_ns)
 
     def frame(self, place: int) -> tuple[int, int, int, bytes]:
         """Kind, id, tick and payload of the frame that begins there."""

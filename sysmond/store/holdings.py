@@ -101,12 +101,15 @@ class Holdings:
             return archive.long_tables(self.folders, self.classes)
         return [self._alone.table] if self._alone.table and self._alone.sensitivity in self.classes else []
 
-    def rings(self, table: str, read: Callable[[Snapshot, int], _T]) -> Iterator[_T]:
-        """What rings of wide tables, or of a long one, are read as, of what no file has: from an offset on."""
+    def rings(self, table: str, read: Callable[[Snapshot, int], _T], *, is_whole: bool = False) -> Iterator[_T]:
+        """What rings of wide tables, or of a long one, are read as, of what no file has: from an offset on.
+
+        ``is_whole``: all that they have.
+        """
         sealed = Progress.read(self.folders).sealed  # Before the rings: what it says is sealed is in a file by now.
         for path in ring_files(self.folders, self.classes, table):
             known = sealed.get(path)
-            since = known.offset if known else 0
+            since = known.offset if known and not is_whole else 0
             if path in self.excluded:
                 continue
             with suppress(FileNotFoundError):

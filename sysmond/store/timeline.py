@@ -16,11 +16,12 @@ from sysmond.base.result import Event, Gap
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import CorruptError, Error
 from sysmond.machine.folders import Folders
+from sysmond.ring.progress import ARCHIVER, LANES, WRITERS
 from sysmond.ring.snapshot import Snapshot
 from sysmond.store import archive, events, pins
 from sysmond.store.archive import Name
 from sysmond.store.files import opening
-from sysmond.store.holdings import Damage, Files, Holdings, Place, Shelf, anew
+from sysmond.store.holdings import Damage, Files, Holdings, Place, Shelf, anew, written_ns
 from sysmond.store.of_ring import ANY_TABLE, Hole, Recording, SeriesKey, Strand, of_snapshot
 from sysmond.store.tracks import Lineage, Member, OpenedFile, Track, join
 
@@ -59,35 +60,44 @@ class Timeline:
         folders: Folders,
         classes: Collection[Sensitivity] = tuple(Sensitivity),
         span: tuple[int, int] | None = None,
+        *,
+        of_rings: bool = False,
     ) -> None:
         """Open every source of these classes; with a ``span`` in UTC the rings, and the files in it and beside it.
 
-        What is unreadable is kept in ``damages``, what we may not read in ``refused``; ``unread`` tells where a
-        readable file has values that are not.
+        ``of_rings``: rings alone, with what files have of them, too. What is unreadable is kept in ``damages``, what we
+        may not read in ``refused``; ``unread`` tells where a readable file has values that are not.
 
         :raises FileNotFoundError: where files were merged or flushed while they were opened, again and again.
+        :raises TooLittleError: where rings alone do not have all of the span.
         """
         self.folders = folders
         self._span = span
         self._files = Files(opening.segment)
         self.unread: dict[Hole, set[SeriesKey]] = {}
         self._derived: dict[str, Mapping[str, Derived]] = {}
-        anew(lambda: self._open_sources(Holdings(folders, classes)))
+        anew(lambda: self._open_sources(Holdings(folders, classes), of_rings=of_rings))
         self._courses = self._join_clocks()
         self.texts = {ident: text for recording in self._recordings for ident, text in recording.texts.items()}
         self.metrics = self._join_metrics()
         self.tracks = self._join_blocks()
+        if of_rings:
+            self._reaches.append(self._reach_of_rings())
 
     def close(self) -> None:
         """Close the files."""
         self._files.close()
 
-    def _open_sources(self, holdings: Holdings) -> None:
+    def _open_sources(self, holdings: Holdings, *, of_rings: bool) -> None:
         self._holdings = holdings
         self.damages, self.refused = holdings.damages, holdings.refused
-        self._sources = list(holdings.rings("", self._of_ring))
+        self._begins: dict[tuple[str, Sensitivity], tuple[str, int]] = {}
+        read = self._of_whole_ring if of_rings else self._of_ring
+        self._sources = list(holdings.rings("", read, is_whole=of_rings))
         self._newest: list[OpenedFile] = []
         self._reaches: list[Reach] = []
+        if of_rings:
+            return
         for tier, sensitivity in product(TIERS_NS, holdings.classes):
             shelf = Shelf(holdings, Place(sensitivity, tier), self._open, _said_by)
             self._sources += shelf.others()
@@ -101,6 +111,12 @@ class Timeline:
         if ring.damage:
             self.damages.append(Damage(None, None, ring.damage))
         return OpenedFile(None, ring, copied.path, lambda: ring)
+
+    def _of_whole_ring(self, copied: Snapshot, since: int) -> OpenedFile:
+        """As ``_of_ring``, and note since when it has all, if it is the oldest of its writer and class."""
+        who = copied.identity
+        self._begins.setdefault((who.writer, who.sensitivity), (who.boot, copied.begins_ns))
+        return self._of_ring(copied, since)
 
     def _open(self, path: str, name: Name | None) -> OpenedFile:
         return OpenedFile(name, self._files.open(path).recording, path, lambda: self._files.open(path).recording)
@@ -124,6 +140,38 @@ class Timeline:
                     every.intersection(*outer),
                 )
             )
+
+    def _reach_of_rings(self) -> Reach:
+        """How far the rings go, which have all that was recorded since: all of the span, and what is just before it.
+
+        The rings of a writer are let go of in order: if the oldest has a moment, all that is later is there. Events may
+        be in those of each writer that stays; who runs for a moment only has none.
+
+        :raises TooLittleError: where files may have something in the span that rings do not: where a writer began anew,
+            the clock was set, or files of another boot were written since the span began.
+        """
+        start_ns = self._span[0] if self._span else -ALWAYS_NS
+        boots = {boot for boot, _ in self._begins.values()}
+        staying = {who: self.moment_ns(*begin) for who, begin in self._begins.items() if who[0] in _STAYING}
+        begin_ns = max(staying.values(), default=ALWAYS_NS)
+        if len(boots) != 1 or {writer for writer, _ in staying} != _STAYING or begin_ns > start_ns:
+            raise TooLittleError("rings do not have all of the span")
+        (boot,) = boots
+        was_set = sum(abs(by_ns) for _, by_ns in self.course(boot).steps()) > SECOND_NS
+        if was_set or self._is_elsewhere(boot, start_ns):
+            raise TooLittleError("files may have what is of the span, too")
+        every = set().union(*(track.tables for track in self.tracks))
+        late = (track.tables for track in self.tracks if self.moment_ns(boot, track.first_ns) > start_ns)
+        return Reach(begin_ns, ALWAYS_NS, self.tables, every.difference(*late))
+
+    def _is_elsewhere(self, boot: str, since_ns: int) -> bool:
+        """Whether there are files of other boots, or of nobody knows which, that were written since a moment (UTC)."""
+        for sensitivity in self._holdings.classes:
+            named, others = self._holdings.files(Place(sensitivity))
+            last = {name.boot: path for name, path in sorted(named.items()) if name.boot != boot}
+            if others or any(written_ns(path) >= since_ns for path in last.values()):
+                return True
+        return False
 
     def demand(self, tables: Collection[str], gaps: Iterable[Gap], *, is_empty: bool = False) -> None:
         """Refuse where files that were left out may matter to an answer about these tables, with these gaps.
@@ -371,3 +419,5 @@ def _same_quantity(one: Metric, other: Metric) -> bool:
 
 
 _UNKNOWN = course_of((), SECOND_NS)
+# Whose rings go on as long as it is recorded.
+_STAYING = {*(WRITERS[lane] for lane in LANES), ARCHIVER}

@@ -70,6 +70,7 @@ class Machine:
 
     def __init__(self, root: Path) -> None:
         self.folders = Folders(f"{root}/state", f"{root}/run")
+        self.ring_bytes = 1 << 20
         for sensitivity in Sensitivity:
             for folder in (
                 archive.ram_folder(self.folders, sensitivity),
@@ -99,7 +100,7 @@ class Machine:
         started_ns = round(at_s * SECOND_NS)
         folder = f"{self.folders.runtime}/{writer}/{sensitivity}"
         identity = Identity(boot, writer, sensitivity, 1, started_ns)
-        ring = RingWriter(f"{folder}/{started_ns}.ring", 1 << 20, identity, [Layout(table, interval_ns)])
+        ring = RingWriter(f"{folder}/{started_ns}.ring", self.ring_bytes, identity, [Layout(table, interval_ns)])
         return Writer(ring, wall_ns)
 
     def seal(self, *, forget_progress: bool = False) -> None:
