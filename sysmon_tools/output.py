@@ -3,15 +3,11 @@
 
 import errno
 import os
-import shlex
-import shutil
 import signal
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from itertools import chain
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -59,9 +55,10 @@ def display(*, all_columns: bool = False, is_exact: bool = False, has_pager: boo
     """
     if sys.stdout is None or not sys.stdout.isatty():
         return None
-    from sysmon_tools.grid import Display  # noqa: PLC0415  most answers go elsewhere
+    from sysmon_tools import pager  # noqa: PLC0415  most answers go elsewhere
+    from sysmon_tools.grid import Display  # noqa: PLC0415  as above
 
-    columns = None if all_columns else shutil.get_terminal_size().columns
+    columns = None if all_columns else pager.size().columns
     is_ascii = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     return Display(columns, is_exact=is_exact, is_ascii=is_ascii, has_pager=has_pager)
 
@@ -70,53 +67,11 @@ def show(pieces: Iterable[bytes], path: str | None, style: "Style", *, is_restri
     """Write an answer where it is to go; on a terminal, through the pager where it is longer than that."""
     if style.screen is None or not style.screen.has_pager:
         send(pieces, path, is_restricted=is_restricted)
-    else:
-        _send_paged(pieces, is_wide=style.screen.columns is None)
-
-
-def _send_paged(pieces: Iterable[bytes], *, is_wide: bool) -> None:
-    """Write lines to the terminal; where they are more than it has, through the pager: PAGER, else less.
-
-    ``is_wide``: lines may be longer than it is, and should not be folded.
-    It gets the first lines before the last are made, and whoever ends it has seen enough.
-    """
-    waiting, rows = iter(pieces), shutil.get_terminal_size().lines - 1
-    first = b""
-    for piece in waiting:
-        first += piece
-        if first.count(b"\n") >= rows:
-            break
-    else:
-        send([first], None, is_restricted=False)
         return
-    words = _pager()
-    program = shutil.which(words[0]) if words else None
-    if program is None:
-        send(chain([first], waiting), None, is_restricted=False)
-        return
-    environment = {"LESS": f"FRX{'S' * is_wide}", **os.environ}
-    # It is who asks that chose the pager; Ctrl-C is for it.
-    with subprocess.Popen([program, *words[1:]], stdin=subprocess.PIPE, env=environment) as pager:  # noqa: S603
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            with suppress(BrokenPipeError):
-                assert pager.stdin is not None  # noqa: S101  asked for
-                for piece in chain([first], waiting):
-                    pager.stdin.write(piece)
-                pager.stdin.close()
-            pager.wait()
-        finally:
-            signal.signal(signal.SIGINT, before)
+    from sysmon_tools import pager  # noqa: PLC0415  as above
 
-
-def _pager() -> list[str]:
-    """The words of the program that PAGER names; none where there is to be none."""
-    if os.environ.get("TERM", "dumb") == "dumb":
-        return []
-    try:
-        return shlex.split(os.environ.get("PAGER", "less"))
-    except ValueError:  # A quotation without an end.
-        return []
+    waiting = pager.through(pieces, is_wide=style.screen.columns is None)
+    send(waiting, None, is_restricted=False)
 
 
 def put_file(result: "Result | SqlAnswer", path: str, chosen: str, *, is_restricted: bool) -> None:

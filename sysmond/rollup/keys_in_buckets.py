@@ -12,7 +12,6 @@ few keys whose counters began anew, or were absent, all rows are looked at.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -95,8 +94,7 @@ class _OfKeys(NamedTuple):
         return _OfKeys(first, newborn, end_row, self.end_ns[keys], self.died_ns[keys], self.had[keys], self.alive[keys])
 
 
-@dataclass(frozen=True)
-class KeysInBuckets:
+class KeysInBuckets(NamedTuple):
     """Keys and buckets. ``keys``: by metric of the key, int64[key]. ``edges``: of the buckets, int64[bucket + 1].
 
     ``words``: the texts of all parts, by their codes. ``portions``: of each part its keys, by number. ``resets``: where
@@ -109,7 +107,7 @@ class KeysInBuckets:
     portions: Sequence[Portion]
     of_keys: _OfKeys
     ends: KeyEnds | None
-    resets: set[Reset] = field(default_factory=set)
+    resets: set[Reset]
 
     @classmethod
     def of(
@@ -144,14 +142,13 @@ class KeysInBuckets:
         had = _had(portions, edges, len(keys)) | (edges[None, :] > end_ns[:, None])
         alive = had[:, 1:] & (died_ns[:, None] > edges[None, :-1])
         of_keys = _OfKeys(first, newborn, end_row, end_ns, died_ns, had, alive)
-        return cls(edges, words, dict(zip(key, keys.T, strict=True)), portions, of_keys, ends)
+        return cls(edges, words, dict(zip(key, keys.T, strict=True)), portions, of_keys, ends, set())
 
     def narrow(self, chosen: Int64Array) -> "KeysInBuckets":
         """Only these keys, by number: what is asked for then costs less."""
         number = np.full(len(self.of_keys.first), -1, np.int64)
         number[chosen] = np.arange(len(chosen))
-        return replace(
-            self,
+        return self._replace(
             keys={name: column[chosen] for name, column in self.keys.items()},
             portions=[portion.narrowed(number) for portion in self.portions],
             of_keys=self.of_keys.chosen(chosen),
