@@ -5,8 +5,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from sysmon_tools.output import add_format
 from sysmon_tools.quantities import duration
-from sysmon_tools.rows import RowTable, add_format, send_rows
 from sysmond.base import clock, timespec
 from sysmond.base.clock import SECOND_NS
 from sysmond.errors import Error
@@ -56,6 +56,8 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
 
     :raises Error: where nothing is recorded.
     """
+    from sysmon_tools.rows import RowTable, send_rows  # noqa: PLC0415  numpy: --help needs none of it
+
     listed = boots(archive)
     exact = RowTable(NAMES, [one.fields for one in listed])
     for_people = RowTable(NAMES_FOR_PEOPLE, [_spelled(one) for one in listed])

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from sysmon_tools.rows import RowTable, add_format, send_rows
+from sysmon_tools.output import add_format
 from sysmond.base import clock, timespec
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.paths import naming
@@ -62,6 +62,8 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
 
     :raises UsageError: for a time that there is not.
     """
+    from sysmon_tools.rows import RowTable, send_rows  # noqa: PLC0415  numpy: --help needs none of it
+
     start_ns, end_ns = timespec.parse_span(options.start, options.end, clock.relation())
     changes = [
         *_boots(archive, start_ns, end_ns),

@@ -12,8 +12,8 @@ from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
 from sysmon_tools import presets
+from sysmon_tools.output import add_format
 from sysmon_tools.quantities import with_unit
-from sysmon_tools.rows import RowTable, add_format, send_rows
 from sysmond.base import clock, timespec
 from sysmond.errors import Error, UsageError
 
@@ -78,6 +78,8 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
 
     :raises UsageError: for a span, a path or a format that is wrong.
     """
+    from sysmon_tools.rows import RowTable, send_rows  # noqa: PLC0415  numpy: --help needs none of it
+
     if options.top < 1:
         raise UsageError(f"--top {options.top}: expected 1 or more")
     now = clock.relation()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends bytes to standard output, to a pager, or into a file that appears whole or not at all."""
 
+import argparse
 import errno
 import os
 import signal
@@ -28,6 +29,16 @@ ROW_FORMATS = ("csv", "tsv", "json", "jsonl", "table")
 # What ends a program from outside; SIGINT is a KeyboardInterrupt already.
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _SIGNAL_EXIT = 128
+
+
+def add_format(made: argparse.ArgumentParser) -> None:
+    """Add the option that says how rows are written."""
+    made.add_argument(
+        "--format",
+        metavar="FORMAT",
+        choices=ROW_FORMATS,
+        help=f"{', '.join(ROW_FORMATS)} (default: csv; on a terminal, table)",
+    )
 
 
 def send(pieces: Iterable[bytes], path: str | None, *, is_restricted: bool) -> None:

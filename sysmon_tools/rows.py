@@ -4,7 +4,6 @@
 Those of an answer have its gaps and events beside them, as in ``formats``; those of a list have none.
 """
 
-import argparse
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sysmon_tools.formats import Remarks, comments, delimited_field, json_remarks, jsonl_remarks, no_formula
-from sysmon_tools.output import ROW_FORMATS, display, send, show
+from sysmon_tools.output import display, send, show
 from sysmon_tools.style import Style
 from sysmon_tools.terminal_answer import write_remarks, write_rows
 from sysmond.base.terminal import printable, put
@@ -86,16 +85,6 @@ class RowTable(NamedTuple):
 
     names: Sequence[str]
     rows: Sequence[Sequence[object]]
-
-
-def add_format(made: argparse.ArgumentParser) -> None:
-    """Add the option that says how rows are written."""
-    made.add_argument(
-        "--format",
-        metavar="FORMAT",
-        choices=ROW_FORMATS,
-        help=f"{', '.join(ROW_FORMATS)} (default: csv; on a terminal, table)",
-    )
 
 
 def send_rows(chosen: str | None, exact: RowTable, for_people: RowTable, *, nothing: str) -> None:
