@@ -10,7 +10,6 @@ from sysmond.answers.series import gaps
 from sysmond.answers.series.query import Query
 from sysmond.answers.times import Times
 from sysmond.base import paths
-from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import TIERS_NS, Cause, Sensitivity
 from sysmond.base.result import Gap, Result
 from sysmond.base.timespec import FOREVER_NS
@@ -18,12 +17,12 @@ from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.machine.folders import Folders
 from sysmond.store.holdings import anew
 from sysmond.store.of_ring import Hole, SeriesKey
-from sysmond.store.timeline import Timeline
+from sysmond.store.timeline import Timeline, reach_of_rings_ns
 
 # A refusal names so many damages: one of a few is the reason, of many each is as good as any.
 DAMAGES_TOLD_MAX = 8
-# Rings have minutes: they are not asked alone for what began longer ago.
-RINGS_NS = 3600 * SECOND_NS
+# To read rings for nothing costs as much as to open some files: only what they may well have is asked of them alone.
+RINGS_SLACK = 1.25
 
 _T = TypeVar("_T")
 
@@ -73,7 +72,7 @@ def _opened(place: Folders, classes: Collection[Sensitivity], when: Times | None
     :raises FileNotFoundError: where a file was merged or flushed meanwhile.
     """
     if when is not None and when.start_ns != -FOREVER_NS:
-        if when.now_ns - when.start_ns <= RINGS_NS:
+        if when.now_ns - when.start_ns < RINGS_SLACK * reach_of_rings_ns(place, classes):
             span = when.start_ns - 2 * when.step_ns, when.end_ns
             with suppress(Error), closing(Timeline(place, classes, span, of_rings=True)) as line:
                 return use(line)

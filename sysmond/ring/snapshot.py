@@ -8,6 +8,7 @@ checksums of the frames show any other damage. ``docs/format.md`` specifies the 
 import os
 from typing import NamedTuple
 
+from sysmond.base import clock
 from sysmond.errors import CorruptError
 from sysmond.machine import listing
 from sysmond.ring.frame import (
@@ -228,6 +229,13 @@ def fill(path: str) -> tuple[int, int]:
     header = _header(path)
     _, capacity = read_header(header, path)
     return memoryview(header).cast("Q")[HEAD], capacity
+
+
+def reach_ns(path: str) -> int:
+    """About how far back a ring of this boot goes: as far as its writer needs to fill it, on the mean; as ``fill``."""
+    identity, _ = identify(path)
+    written, capacity = fill(path)
+    return (clock.boottime_ns() - identity.started_ns) * min(written, capacity) // max(written, 1)
 
 
 def identify(path: str) -> tuple[Identity, int]:

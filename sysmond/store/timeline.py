@@ -16,8 +16,8 @@ from sysmond.base.result import Event, Gap
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import CorruptError, Error
 from sysmond.machine.folders import Folders
-from sysmond.ring.progress import ARCHIVER, LANES, WRITERS
-from sysmond.ring.snapshot import Snapshot
+from sysmond.ring.progress import ARCHIVER, LANES, WRITERS, ring_files
+from sysmond.ring.snapshot import Snapshot, reach_ns
 from sysmond.store import archive, events, pins
 from sysmond.store.archive import Name
 from sysmond.store.files import opening
@@ -50,6 +50,15 @@ class Reach(NamedTuple):
 
 class TooLittleError(Error):
     """What is near a span does not answer a question about it; everything may."""
+
+
+def reach_of_rings_ns(folders: Folders, classes: Collection[Sensitivity]) -> int:
+    """About how far back all rings go of those who write as long as it is recorded; 0 where nobody can say."""
+    begin = len(folders.runtime) + 1
+    rings = [path for path in ring_files(folders, classes) if path[begin:].partition("/")[0] in _STAYING]
+    with suppress(Error, OSError):
+        return min(map(reach_ns, rings), default=0)
+    return 0
 
 
 class Timeline:

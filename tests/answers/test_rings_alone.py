@@ -82,6 +82,15 @@ class Recorder:
         return self.now_ns - round(back_s * SECOND_NS)
 
 
+SLACK = wide.RINGS_SLACK
+
+
+@pytest.fixture(autouse=True)
+def asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rings are asked whatever they may well have: it is for them to refuse."""
+    monkeypatch.setattr(wide, "RINGS_SLACK", 1e9)
+
+
 @pytest.fixture
 def now_ns(monkeypatch: pytest.MonkeyPatch) -> int:
     now_ns, boottime_ns = time.time_ns() // SECOND_NS * SECOND_NS, LONG_S * SECOND_NS
@@ -106,7 +115,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @contextmanager
 def from_everything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setattr(wide, "RINGS_NS", -1)
+        patch.setattr(wide, "RINGS_SLACK", 0)
         patch.setattr(Timeline, "_suffices", lambda *_: False)
         yield
 
@@ -254,3 +263,21 @@ def test_a_ring_that_is_damaged_does_not_answer_alone(tmp_path: Path, now_ns: in
     ring.write_bytes(content)
     recorder.ask("disk/read_bytes@sda", start=recorder.begin_ns(120))
     assert opened
+
+
+def test_rings_are_not_read_for_what_they_can_hardly_have(
+    tmp_path: Path, now_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = recorded(tmp_path, now_ns)
+    monkeypatch.setattr(wide, "RINGS_SLACK", SLACK)
+    reach, read = Timeline._reach_of_rings, []
+
+    def noting(line: Timeline) -> Any:
+        read.append(line)
+        return reach(line)
+
+    monkeypatch.setattr(Timeline, "_reach_of_rings", noting)
+    recorder.ask("disk/read_bytes@sda", start=recorder.begin_ns(1490))
+    assert not read
+    recorder.ask("disk/read_bytes@sda", start=recorder.begin_ns(120))
+    assert read

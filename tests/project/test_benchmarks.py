@@ -43,7 +43,7 @@ PROMISED = {
     },
     "input": {"by", "reports", "way", "way_recorded", "percent", "wakeups_at_rest", "seconds"},
     "top": {"wall_ms", "cpu_ms", "peak_mb", "processes", "hours", "bytes_per_process_sample"},
-    "asking": {"processes_cpu_ms", "disks_to_series", "groups_cpu_ms", "answers", "hours", "days"},
+    "asking": {"processes_cpu_ms", "newest_cpu_ms", "disks_to_series", "groups_cpu_ms", "answers", "hours", "days"},
     "capacity": {"bytes_per_sample", "bytes_per_point_5min", "days_5min", "roll_up_cpu_s", "two_years_ms", "month_ms"},
     "way": {"wide", "long"},
     "events": {"events", "all_ms", "newest_ms", "mb", "files"},
