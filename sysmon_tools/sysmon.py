@@ -3,13 +3,14 @@
 
 import argparse
 import os
+import shlex
 import sys
 import termios
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sysmon_tools import boots, changes, compare, plot, report
+from sysmon_tools import boots, changes, compare, dump, plot, report
 from sysmon_tools.output import abandon_standard_output, described
 from sysmond import __version__
 from sysmond.base import clock, timespec
@@ -41,7 +42,7 @@ keys: Right Left (t T) later, earlier; + - zoom; ] [ next, previous spike; p pro
 
 exit status: 0; 1 failure; 2 wrong usage; 3 something could not be read; 77 no permission.
 """
-REPLAY = "replay"
+REPLAY, DUMP = "replay", "dump"
 # What is neither the live view nor a moment: each asks an archive, and gives its warnings.
 COMMANDS: dict[str, Callable[["Archive", argparse.Namespace], list[str]]] = {
     "plot": plot.run,
@@ -84,6 +85,7 @@ def parser() -> Parser:
     plot.add_options(command("plot", "draw series over a range of time"))
     compare.add_options(command("compare", "put two spans of time side by side, the largest differences first"))
     report.add_options(command("report", "write what happened around a moment as a page for a browser"))
+    dump.add_options(command(DUMP, "take the words of 'below dump' for those of sysmon-extract"))
     boots.add_options(command("boots", "list the boots that are recorded, and how each ended"))
     changes.add_options(command("changes", "tell what changed between two moments: packages, boots, settings"))
     return made
@@ -138,7 +140,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Error.exit_code
 
 
+def _dump(options: argparse.Namespace) -> int:
+    """Have sysmon-extract answer what was asked in below's words."""
+    words, remarks = dump.words(options)
+    place = {"--state-dir": options.state_dir, "--runtime-dir": options.runtime_dir}
+    words += [f"{option}={folder}" for option, folder in place.items() if folder is not None]
+    words += [option for option, is_meant in (("--user", options.user), ("--system", options.system)) if is_meant]
+    for remark in remarks:
+        say(remark, PROGRAM)
+    if options.show:
+        put(shlex.join(["sysmon-extract", *words]))
+        return 0
+    from sysmon_tools import extract  # noqa: PLC0415  as below
+
+    return extract.main(words)
+
+
 def _run(options: argparse.Namespace) -> int:
+    if options.command == DUMP:
+        return _dump(options)
     from sysmond import history  # noqa: PLC0415  numpy and h5py: not before the command line is right
 
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
