@@ -30,6 +30,7 @@ class EventKind(NamedTuple):
 
 
 _ANNOUNCED = "announced by the kernel; within a second"
+_UNITS = "announced by systemd; within a second, failures of before at the start"
 _LINES = "the kernel's messages, as they come; those of this boot from before at the start"
 
 
@@ -78,7 +79,22 @@ KINDS = {
     "throttled": _read("read every 10 s", "Processors were slowed down because they were hot."),
     "logins": _read("read every 60 s", "Somebody logged in or out: how many people are left.", is_minor=True),
     "setting": _read("read every 60 s", "The host name or the time zone changed."),
-    "oom kill": _read(_LINES, "The kernel killed a process for lack of memory: which, and its memory."),
+    "unit failed": _read(_UNITS, "A unit of systemd failed: how its process ended."),
+    "unit restarted": _read(_UNITS, "A service ended and was started again: how it ended."),
+    "unit started": _read(_UNITS, "A service was started.", is_minor=True),
+    "unit stopped": _read(_UNITS, "A service was stopped, or ended.", is_minor=True),
+    "session": _read(
+        "announced by logind; within a second", "Who logged in or out, locked or unlocked.", is_minor=True
+    ),
+    "machine": _read(
+        "announced by systemd-machined; within a second",
+        "A container or a virtual machine was started or ended.",
+        is_minor=True,
+    ),
+    "oom kill": _read(
+        f"{_LINES}; of systemd-oomd as it announces it",
+        "The kernel, or systemd-oomd, killed a process for lack of memory: which, and its memory.",
+    ),
     "hung task": _read(_LINES, "A task waits for more than two minutes and cannot be killed."),
     "lockup": _read(_LINES, "A processor did nothing else for too long."),
     "machine check": _read(_LINES, "The processor reports an error of the hardware."),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sysmond.history import Archive
-from sysmond.sources.logind import SONAMES
+from sysmond.sources.sd_bus import SONAMES
 from tests.support import logind
 from tests.support.onbus import Bus, Recorder, a_bus, a_recorder, answer, python
 from tests.support.waiting import HANG_S

@@ -16,7 +16,7 @@ from sysmond_probes import idle
 from sysmond.base.model import ABSENT, Lane, Sensitivity, check_table
 from sysmond.plan.plan import as_declared, builtin
 from sysmond.probe import Host
-from sysmond.sources import evdev, logind
+from sysmond.sources import evdev, logind, sd_bus
 from tests.support import logind as stand_in
 from tests.support import onbus
 from tests.support.inputs import DROPPED, REPORT, Inputs, pressed
@@ -93,9 +93,9 @@ def test_no_connection_stays_open(root: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_bus_without_logind_and_no_bus_at_all_are_failures(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with a_bus() as bus:
         monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", bus.address)
-        with pytest.raises(OSError, match="logind: "):
+        with pytest.raises(OSError, match="D-Bus: "):
             read(root)
-    with pytest.raises(FileNotFoundError, match="logind: No such file"):
+    with pytest.raises(FileNotFoundError, match="D-Bus: No such file"):
         read(root)
 
 
@@ -104,20 +104,20 @@ def test_a_logind_that_does_not_answer_is_not_waited_for(root: Path, monkeypatch
     with a_logind(monkeypatch, "IdleHint b 0", "IdleSinceHintMonotonic t 0") as process:
         process.send_signal(signal.SIGSTOP)
         try:
-            with pytest.raises(OSError, match="logind: "):
+            with pytest.raises(OSError, match="D-Bus: "):
                 read(root)
         finally:
             process.send_signal(signal.SIGCONT)
 
 
 def test_a_machine_without_the_library_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logind, "SONAMES", ("libnowhere.so.0",))
-    logind._library.cache_clear()
+    monkeypatch.setattr(sd_bus, "SONAMES", ("libnowhere.so.0",))
+    sd_bus.library.cache_clear()
     try:
         with pytest.raises(FileNotFoundError, match=r"no libnowhere\.so\.0"):
             read(root)
     finally:
-        logind._library.cache_clear()
+        sd_bus.library.cache_clear()
 
 
 def test_without_logind_it_is_absent_unless_devices_may_be_kept_open(tmp_path: Path) -> None:

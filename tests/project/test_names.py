@@ -32,6 +32,8 @@ NAMELESS = {
     "stall": "nobody else counts it",
     "screen": "xrandr and the like print states in words, without a name",
     "self": "sysmond's own",
+    "session": "loginctl lists sessions, and counts none",
+    "unit": "systemctl shows what units are, and counts nothing",
     "zswap": "the files of debugfs alone have names for it",
 }
 

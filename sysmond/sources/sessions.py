@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who logs in and out, and locks the screen, as logind says on the bus.
+
+Source: org.freedesktop.login1(5). Whose a session is stands in ``/run/systemd/sessions``, which sd-login(3) reads.
+Standard library only.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from sysmond.probe import Host, Row
+from sysmond.sources.bus_signals import ServiceSignals
+from sysmond.sources.logind import MANAGER, NAME
+from sysmond.sources.sd_bus import SdMessage
+
+FOLDER = "/run/systemd/sessions"
+KIND = "session"
+SESSION = f"{NAME}.Session"
+PATH = "/org/freedesktop/login1/session"
+_PROPERTIES = "org.freedesktop.DBus.Properties"
+RULES = {
+    NAME: (
+        *(f"interface='{MANAGER[2]}',member='{member}'" for member in ("SessionNew", "SessionRemoved")),
+        f"interface='{_PROPERTIES}',member='PropertiesChanged',path_namespace='{PATH}',arg0='{SESSION}'",
+    )
+}
+MESSAGES_MAX, SESSIONS_MAX = 512, 4096
+COUNTED = ("logins", "logouts", "locks", "unlocks")
+SAID = dict(zip(COUNTED, ("logged in", "logged out", "locked", "unlocked"), strict=True))
+_NAME = re.compile(r"[A-Za-z0-9]+")
+
+
+class PersonsSession(NamedTuple):
+    """Whose a session is, and from where."""
+
+    user: str
+    place: str
+
+
+def parse(content: str) -> PersonsSession | None:
+    """Read the file of a session; None for that of a login screen or a service."""
+    told = dict(line.partition("=")[::2] for line in content.splitlines())
+    if not told.get("CLASS", "user").startswith("user") or not told.get("USER"):
+        return None
+    place = f"from {told.get('REMOTE_HOST') or 'elsewhere'}" if told.get("REMOTE") == "1" else told.get("SEAT", "")
+    return PersonsSession(told["USER"], place)
+
+
+class Sessions:
+    """Hears who comes and goes, and gives it as a row and as events."""
+
+    def __init__(self) -> None:
+        """Hear nothing yet."""
+        self._signals = ServiceSignals(RULES, lambda *_: None)
+        self._is_begun = False
+        self._there: dict[str, PersonsSession] = {}
+        self._locked: dict[str, bool] = {}
+        self._counts = dict.fromkeys(COUNTED, 0)
+
+    def read(self, host: Host) -> Iterator[Row]:
+        """Give the one row, and tell what happened.
+
+        :raises OSError: where there is no bus.
+        """
+        heard = 0
+        for services, message in self._signals.take(host, MESSAGES_MAX):
+            heard += 1
+            if NAME in services:
+                with suppress(OSError):  # What is not as it should be is no news.
+                    self._hear(host, message)
+        if heard == MESSAGES_MAX:
+            host.read_soon()
+        if not self._is_begun:  # Who is there already did not come.
+            self._is_begun = True
+            for name in host.names_anew(FOLDER)[:SESSIONS_MAX]:
+                self._know(host, name)
+        yield "", tuple(self._counts.values())
+
+    def _know(self, host: Host, name: str) -> None:
+        """Find out whose a session is; pipes beside the sessions (NAME.ref) are none."""
+        if _NAME.fullmatch(name) and len(self._there) < SESSIONS_MAX:
+            with suppress(OSError):
+                session = parse(host.read_anew(f"{FOLDER}/{name}").decode("utf-8", "replace"))
+                if session is not None:
+                    self._there[name] = session
+
+    def _hear(self, host: Host, message: SdMessage) -> None:
+        """Take in a signal.
+
+        :raises OSError: where it is not as it should be.
+        """
+        if message.is_signal(MANAGER[2], "SessionNew"):
+            name = message.read("s")
+            self._know(host, name)
+            if name in self._there:
+                self._tell(host, name, "logins")
+        elif message.is_signal(MANAGER[2], "SessionRemoved"):
+            name = message.read("s")
+            if name in self._there:
+                self._tell(host, name, "logouts")
+                self._locked.pop(name, None)
+                del self._there[name]
+        elif message.is_signal(_PROPERTIES, "PropertiesChanged"):
+            name = _session_of(message.path)
+            message.skip("s")
+            locked = message.properties({"LockedHint": "b"}).get("LockedHint")
+            if locked is not None and name in self._there and bool(locked) != self._locked.get(name, False):
+                self._locked[name] = bool(locked)
+                self._tell(host, name, "locks" if locked else "unlocks")
+
+    def _tell(self, host: Host, name: str, done: str) -> None:
+        self._counts[done] += 1
+        user, place = self._there[name]
+        shown = f" ({place})" if place and done == "logins" else ""
+        host.tell_event(KIND, user, f"{SAID[done]}{shown}")
+
+
+def _session_of(path: str) -> str:
+    """The name of the session at a path, whose first digit is spelled as ``_3`` and that digit."""
+    escaped = path.removeprefix(f"{PATH}/")
+    return re.sub(r"_([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), escaped)

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of systemd's units, of machines and containers, and whom systemd-oomd killed, as they say on the bus.
+
+Source: org.freedesktop.systemd1(5), org.freedesktop.machine1(5), systemd-oomd.service(8): only signals of units and
+jobs are asked for, and nothing is asked between them. What failed before anybody listened systemd remembers: that is
+asked for when the connection begins. Standard library only.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from time import CLOCK_MONOTONIC, clock_gettime_ns
+from typing import NamedTuple, TypeVar
+
+from sysmond.probe import Host, HostEvent, Row
+from sysmond.sources.bus_signals import ServiceSignals
+from sysmond.sources.sd_bus import SdBus, SdMessage
+from sysmond.sources.unread import printable
+
+SYSTEMD, MACHINED, OOMD = (f"org.freedesktop.{name}1" for name in ("systemd", "machine", "oom"))
+MANAGER = (SYSTEMD, "/org/freedesktop/systemd1", f"{SYSTEMD}.Manager")
+UNIT, SERVICE = f"{SYSTEMD}.Unit", f"{SYSTEMD}.Service"
+_PROPERTIES = "org.freedesktop.DBus.Properties"
+UNIT_PATH = "/org/freedesktop/systemd1/unit/"
+_CHANGED = f"interface='{_PROPERTIES}',member='PropertiesChanged',path_namespace='{UNIT_PATH.rstrip('/')}'"
+_JOB = f"interface='{MANAGER[2]}',member='JobRemoved'"
+# Jobs that came to nothing, so that their unit did not change; all others are seen by their units.
+_LOST_JOBS = {"dependency": "a unit that it needs was not started", "timeout": "its job took too long"}
+_DONE = {"MachineNew": "started", "MachineRemoved": "ended"}
+RULES = {
+    SYSTEMD: (
+        f"{_CHANGED},arg0='{UNIT}'",
+        f"{_CHANGED},arg0='{SERVICE}'",
+        *(f"{_JOB},arg3='{result}'" for result in _LOST_JOBS),
+    ),
+    MACHINED: tuple(f"interface='{MACHINED}.Manager',member='{member}'" for member in _DONE),
+    OOMD: (f"interface='{OOMD}.Manager',member='Killed'",),
+}
+NOTE = "unit.seen"
+FAILED, RESTARTED, STARTED, STOPPED = "unit failed", "unit restarted", "unit started", "unit stopped"
+MACHINE, OOM_KILL = "machine", "oom kill"
+COUNTED = {FAILED: "failed", RESTARTED: "restarted", STARTED: "started", STOPPED: "stopped"}
+KINDS = (*COUNTED, MACHINE, OOM_KILL)
+# Of more messages in one reading nothing is heard until the next that is due: others have their turn, and PID 1, too.
+MESSAGES_MAX = 2048
+# So many units, the newest, are remembered; so many that failed earlier are asked about; more of a kind are one event.
+UNITS_MAX, EARLIER_MAX, LISTED_MAX = 4096, 32, 8
+# What happened so long before it is heard is told with its own time.
+LATE_US = 5_000_000
+# These come and go with the sessions of people, which are not for everybody.
+_OF_SESSIONS = re.compile(r"(?:user@|user-runtime-dir@|session-|user-)")
+_UNIT_PROPERTIES = {
+    "ActiveState": "s",
+    "SubState": "s",
+    **{f"{state}EnterTimestamp{clock}": "t" for state in ("Active", "Inactive") for clock in ("", "Monotonic")},
+}
+_SERVICE_PROPERTIES = {"Result": "s", "NRestarts": "u", "ExecMainCode": "i", "ExecMainStatus": "i"}
+_CODES = {1: "status", 2: "signal", 3: "core dumped, signal"}  # CLD_EXITED, CLD_KILLED, CLD_DUMPED
+_Values = dict[str, int | str]
+_K = TypeVar("_K")
+_T = TypeVar("_T")
+
+
+class UnitChange(NamedTuple):
+    """What became of a unit: kind of event, name, in words, and when: µs of CLOCK_MONOTONIC, 0 for now, and UTC."""
+
+    kind: str
+    unit: str
+    text: str
+    time_us: int = 0
+    utc_us: int = 0
+
+
+class _Restarts(NamedTuple):
+    """How often a service was restarted, as systemd counts it, in which state it is, and whether one more is told."""
+
+    counted: int
+    sub: str
+    is_ahead: bool
+
+
+class UnitStates:
+    """Makes changes of what systemd says of properties: of each state once, however often it is said. Pure."""
+
+    def __init__(self, since_us: int, failed_us: int) -> None:
+        """``since_us``: what began or ended earlier is no news; ``failed_us``: what failed up to then is none."""
+        self._since_us = since_us
+        self.failed_us = failed_us
+        self._earlier_us = failed_us
+        self._seen_us: dict[tuple[str, bool], int] = {}
+        self._services: dict[str, _Values] = {}
+        self._restarts: dict[str, _Restarts] = {}
+        self._starting_again: set[str] = set()
+
+    def service(self, unit: str, values: _Values) -> None:
+        """Remember how the process of a service ended; systemd says that before it says what became of the unit."""
+        self._services[unit] = values
+        _bound(self._services)
+
+    def unit(self, unit: str, values: _Values) -> Iterator[UnitChange]:
+        """Give what is new in it."""
+        if _OF_SESSIONS.match(unit):
+            return
+        state = values.get("ActiveState", "")
+        yield from self._restarted(unit, str(values.get("SubState", "")))
+        entered = f"{'Active' if state == 'active' else 'Inactive'}EnterTimestamp"
+        time_us, utc_us = int(values.get(f"{entered}Monotonic", 0)), int(values.get(entered, 0))
+        # A service that may not start again is inactive first, and has failed at the same moment.
+        seen = unit, state == "failed"
+        before_us = self._seen_us.get(seen, self._earlier_us if state == "failed" else self._since_us)
+        if state not in {"active", "inactive", "failed"} or time_us <= before_us:
+            return
+        self._seen_us[seen] = time_us
+        _bound(self._seen_us)
+        is_again = unit in self._starting_again
+        if state != "inactive":  # That is between.
+            self._starting_again.discard(unit)
+        if state == "failed":
+            self.failed_us = max(self.failed_us, time_us)
+            yield UnitChange(FAILED, unit, self._ended(unit), time_us, utc_us)
+        elif unit.endswith(".service") and not is_again:
+            yield UnitChange(STARTED if state == "active" else STOPPED, unit, "", time_us, utc_us)
+
+    def _restarted(self, unit: str, sub: str) -> Iterator[UnitChange]:
+        """Whether it is to be started again because it ended, and how often it was that since the last time."""
+        counted = int(self._services.get(unit, {}).get("NRestarts", 0))
+        before = self._restarts.get(unit, _Restarts(counted, "", is_ahead=False))
+        grown = max(0, counted - before.counted)
+        is_ahead = before.is_ahead and not grown
+        grown -= before.is_ahead and grown > 0
+        # Systemd counts a restart when it begins: one that is waited for is told, and not counted yet.
+        if sub == "auto-restart" and not before.sub.startswith(sub):
+            grown, is_ahead = grown + 1, True
+        self._restarts[unit] = _Restarts(counted, sub, is_ahead)
+        _bound(self._restarts)
+        if grown:
+            if len(self._starting_again) < UNITS_MAX:
+                self._starting_again.add(unit)
+            times = f"{grown} times; " if grown > 1 else ""
+            yield UnitChange(RESTARTED, unit, f"{times}{self._ended(unit)}")
+
+    def _ended(self, unit: str) -> str:
+        values = self._services.get(unit, {})
+        code = _CODES.get(int(values.get("ExecMainCode", 0)))
+        ended = f"{code} {values.get('ExecMainStatus', 0)}" if code else ""
+        return ", ".join(word for word in (str(values.get("Result", "")), ended) if word)
+
+
+class Units:
+    """Hears what becomes of units, and gives it as a row and as events."""
+
+    def __init__(self) -> None:
+        """Hear nothing yet."""
+        self._signals = ServiceSignals(RULES, self._begin)
+        self._states: UnitStates | None = None
+        self._bus: SdBus | None = None
+        self._asked: dict[int, tuple[str, str]] = {}
+        self._counts = dict.fromkeys(COUNTED, 0)
+        self._overruns = 0
+
+    def read(self, host: Host) -> Iterator[Row]:
+        """Give the one row, and tell what happened.
+
+        :raises OSError: where there is no bus.
+        """
+        if self._states is None:
+            self._states = UnitStates(clock_gettime_ns(CLOCK_MONOTONIC) // 1000, _noted(host))
+        changes: list[UnitChange] = []
+        heard = 0
+        for services, message in self._signals.take(host, MESSAGES_MAX):
+            heard += 1
+            with suppress(OSError):  # What is not as it should be is no news.
+                changes += self._change(self._states, services, message)
+        if heard == MESSAGES_MAX:
+            self._overruns += 1
+            self._signals.let_go(host)
+        self._tell(host, changes)
+        if any(change.kind == FAILED for change in changes):
+            _note(host, self._states.failed_us)
+        yield "", (*self._counts.values(), self._overruns)
+
+    def _begin(self, bus: SdBus, service: str) -> None:
+        """Systemd is there: have it say what becomes of units, and what failed before."""
+        if service == SYSTEMD:
+            bus.send(MANAGER, "Subscribe")
+            self._bus, self._asked = bus, {bus.send(MANAGER, "ListUnitsFiltered", ["failed"]): ("", "")}
+
+    def _change(self, states: UnitStates, services: frozenset[str], message: SdMessage) -> Iterator[UnitChange]:
+        """Read a message.
+
+        :raises OSError: where it is not as it should be.
+        """
+        if not services:
+            yield from self._answered(states, message)
+        elif SYSTEMD in services and message.is_signal(MANAGER[2], "JobRemoved"):
+            message.skip("uo")
+            yield UnitChange(FAILED, message.read("s"), f"not started: {_LOST_JOBS.get(message.read('s'), '')}")
+        elif SYSTEMD in services and message.is_signal(_PROPERTIES, "PropertiesChanged"):
+            yield from _properties(states, name_of(message.path), message.read("s"), message)
+        elif MACHINED in services and (done := _DONE.get(message.member)):
+            yield UnitChange(MACHINE, message.read("s"), done)
+        elif OOMD in services and message.is_signal(f"{OOMD}.Manager", "Killed"):
+            cgroup, reason = message.read("s"), message.read("s")
+            where = printable(cgroup.encode())
+            yield UnitChange(OOM_KILL, where.rpartition("/")[2], f"by systemd-oomd, of {where}: {reason}")
+
+    def _answered(self, states: UnitStates, message: SdMessage) -> Iterator[UnitChange]:
+        """What failed before is there, or how a unit of these did."""
+        asked = self._asked.pop(message.answers, None)
+        if asked is None or message.is_error() or self._bus is None:
+            return
+        if asked[0]:
+            yield from _properties(states, *asked, message)
+            return
+        with message.within("a", "(ssssssouso)"):
+            for _ in range(EARLIER_MAX):
+                with message.within("r", "ssssssouso") as there:
+                    if not there:
+                        break
+                    unit = message.read("s")
+                    message.skip("sssss")
+                    where = (SYSTEMD, message.read("o"), _PROPERTIES)
+                    message.skip("uso")
+                for interface in (SERVICE, UNIT) if unit.endswith(".service") else (UNIT,):
+                    self._asked[self._bus.send(where, "GetAll", interface)] = (unit, interface)
+
+    def _tell(self, host: Host, changes: list[UnitChange]) -> None:
+        """Tell of each kind, the worst first; of many only how many they are, and which."""
+        by_kind: dict[str, list[UnitChange]] = defaultdict(list)
+        for change in _without_restarted(changes):
+            by_kind[change.kind].append(change)
+        for kind in KINDS:
+            if kind in COUNTED:
+                self._counts[kind] += len(by_kind[kind])
+            of_unit: dict[str, list[UnitChange]] = defaultdict(list)
+            for change in by_kind[kind]:
+                of_unit[change.unit].append(change)
+            if len(of_unit) > LISTED_MAX:
+                total = f"{len(by_kind[kind])} at once"
+                host.tell_event(kind, "", total, detail=", ".join(of_unit))
+                continue
+            for event in (_event(same) for same in of_unit.values()):
+                host.tell_event(*event[:3], happened_ns=event.happened_ns, known_from=event.known_from)
+
+
+def _properties(states: UnitStates, unit: str, interface: str, message: SdMessage) -> Iterator[UnitChange]:
+    if interface == SERVICE:
+        states.service(unit, message.properties(_SERVICE_PROPERTIES))
+    elif interface == UNIT:
+        yield from states.unit(unit, message.properties(_UNIT_PROPERTIES))
+
+
+def name_of(path: str) -> str:
+    """The name of the unit at a path: what is no letter or digit stands there as ``_`` and two hexadecimal digits."""
+    escaped = path.removeprefix(UNIT_PATH).encode()
+    return re.sub(rb"_([0-9a-f]{2})", lambda match: bytes([int(match[1], 16)]), escaped).decode(
+        "utf-8", "backslashreplace"
+    )
+
+
+def _without_restarted(changes: list[UnitChange]) -> Iterator[UnitChange]:
+    """All but the failures of what was started again at once: systemd says that it failed, and then that it waits."""
+    following: dict[str, str] = {}
+    others = []
+    for change in reversed(changes):
+        if not (change.kind == FAILED and following.get(change.unit) == RESTARTED):
+            others.append(change)
+        following[change.unit] = change.kind
+    return reversed(others)
+
+
+def _event(same: list[UnitChange]) -> HostEvent:
+    """One event of what became of one unit: the last of it, and how often."""
+    kind, unit, text, time_us, utc_us = same[-1]
+    if len(same) > 1:
+        text = f"{len(same)} times; {text}".removesuffix("; ")
+    if not time_us or clock_gettime_ns(CLOCK_MONOTONIC) // 1000 - time_us < LATE_US:
+        return HostEvent(kind, unit, text)
+    return HostEvent(kind, unit, text, "", utc_us * 1000, "systemd")
+
+
+def _bound(remembered: dict[_K, _T]) -> None:
+    if len(remembered) > UNITS_MAX:
+        del remembered[next(iter(remembered))]
+
+
+def _noted(host: Host) -> int:
+    """Up to when failures were told in this boot; 0 for none. The folder is in RAM."""
+    with suppress(OSError, ValueError):
+        if host.folder:
+            with open(f"{host.folder}/{NOTE}", encoding="ascii") as file:
+                return int(file.read(32))
+    return 0
+
+
+def _note(host: Host, failed_us: int) -> None:
+    if host.folder:
+        with suppress(OSError), open(f"{host.folder}/{NOTE}", "w", encoding="ascii") as file:
+            file.write(f"{failed_us}\n")

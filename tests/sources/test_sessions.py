@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions: who logs in and out, locks and unlocks, is heard on a real bus."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sysmond_probes import session as probe
+
+from sysmond.base.model import Lane, Sensitivity, check_table
+from sysmond.probe import Host, HostEvent
+from sysmond.sources.logind import MANAGER, NAME
+from sysmond.sources.sessions import FOLDER, PATH, SESSION, Sessions, parse
+from tests.support.onbus import a_bus, pytestmark
+from tests.support.onsystemd import PROPERTIES, Systemd, speaking
+from tests.support.waiting import wait_until
+
+__all__ = ["pytestmark"]
+
+OF_ANN = "UID=1000\nUSER=ann\nCLASS=user\nSEAT=seat0\nREMOTE=0\n"
+OF_BOB = "UID=1001\nUSER=bob\nREMOTE=1\nREMOTE_HOST=192.0.2.7\n"
+OF_GREETER = "UID=110\nUSER=gdm\nCLASS=greeter\n"
+
+
+@pytest.fixture
+def logind(monkeypatch: pytest.MonkeyPatch) -> Iterator[Systemd]:
+    with a_bus() as bus, speaking(bus.address, NAME) as made:
+        monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", bus.address)
+        yield made
+
+
+class Doorkeeper:
+    """A probe that hears, and the files of sessions."""
+
+    def __init__(self, root: Path, logind: Systemd) -> None:
+        self.folder = root / FOLDER.lstrip("/")
+        self.folder.mkdir(parents=True)
+        self.host = Host(str(root))
+        self.logind = logind
+        self.sessions = Sessions()
+        self.events: list[HostEvent] = []
+
+    def read(self) -> tuple[int, ...]:
+        [(_, values)] = self.sessions.read(self.host)
+        self.events += self.host.take_events()
+        return tuple(map(int, values))
+
+    def says(self, member: str, name: str) -> None:
+        self.logind.tell("signal", NAME, MANAGER[1], MANAGER[2], member, "so", [name, f"{PATH}/_3{name}"])
+
+    def locks(self, name: str, value: object) -> None:
+        body = [SESSION, {"IdleHint": {"as": "b", "is": True}, "LockedHint": value}, []]
+        self.logind.tell("signal", NAME, f"{PATH}/_3{name}", PROPERTIES, "PropertiesChanged", "sa{sv}as", body)
+
+    def hears(self, count: int) -> list[tuple[str, str]]:
+        def has() -> bool:
+            if self.host.wakes is not None and self.host.wakes.poll(0.02):
+                self.read()
+            return len(self.events) >= count
+
+        wait_until(has, lambda: str(self.events))
+        return [event[1:3] for event in self.events]
+
+
+@pytest.fixture
+def keeper(tmp_path: Path, logind: Systemd) -> Iterator[Doorkeeper]:
+    made = Doorkeeper(tmp_path, logind)
+    with closing(made.host):
+        yield made
+
+
+def test_the_table_is_restricted_and_in_the_background() -> None:
+    [offered] = probe.sysmond_probes()
+    check_table(offered.table)
+    assert (offered.lane, offered.sensitivity) == (Lane.BACKGROUND, Sensitivity.RESTRICTED)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (OF_ANN, ("ann", "seat0")),
+        (OF_BOB, ("bob", "from 192.0.2.7")),
+        (OF_GREETER, None),
+        ("", None),
+        ("\0=\xff", None),
+    ],
+)
+def test_whose_a_session_is_is_read(content: str, expected: tuple[str, str] | None) -> None:
+    assert parse(content) == expected
+
+
+def test_who_comes_locks_unlocks_and_goes_is_told(keeper: Doorkeeper) -> None:
+    (keeper.folder / "1").write_text(OF_BOB)
+    keeper.read()
+    (keeper.folder / "2").write_text(OF_ANN)
+    (keeper.folder / "3").write_text(OF_GREETER)
+    keeper.says("SessionNew", "3")
+    keeper.says("SessionNew", "2")
+    for value in (True, True, False):
+        keeper.locks("2", {"as": "b", "is": value})
+    keeper.hears(3)
+    (keeper.folder / "2").unlink()
+    keeper.says("SessionRemoved", "2")
+    keeper.says("SessionRemoved", "3")
+    keeper.says("SessionRemoved", "1")
+    said = [("ann", "logged in (seat0)"), ("ann", "locked"), ("ann", "unlocked"), ("ann", "logged out")]
+    assert keeper.hears(5) == [*said, ("bob", "logged out")]
+    assert keeper.read() == (1, 2, 1, 1)
+
+
+def test_nonsense_is_no_news(keeper: Doorkeeper) -> None:
+    keeper.read()
+    keeper.locks("2", {"as": "b", "is": True})
+    keeper.locks("2", {"as": "s", "is": "yes"})
+    keeper.logind.tell("signal", NAME, MANAGER[1], MANAGER[2], "SessionNew", "u", [5])
+    keeper.logind.tell("signal", NAME, MANAGER[1], MANAGER[2], "SessionNew", "so", ["../2", "/x"])
+    (keeper.folder / "2").write_text(OF_ANN)
+    keeper.says("SessionNew", "2")
+    assert keeper.hears(1) == [("ann", "logged in (seat0)")]
