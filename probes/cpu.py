@@ -7,6 +7,7 @@ Source: ``Documentation/filesystems/proc.rst`` (section 1.7) and ``Documentation
 import os
 
 from sysmond.probe import ABSENT, Fields, Host, Metric, Probe, Row, Table, counter, gauge, hookimpl
+from sysmond.sources.forks import KIND, ForkStorms
 
 STAT = "/proc/stat"
 SYSFS = "/sys/devices/system/cpu"
@@ -70,6 +71,7 @@ SYSTEM = Table(
     ),
 )
 _SYSTEM_FIELDS = Fields((b"procs_running", b"procs_blocked", b"ctxt", b"processes"))
+FORKS = [metric.name for metric in SYSTEM.metrics].index("forks")
 _SOFT_INTERRUPT_NUMBERS = 1 + len(SOFT_INTERRUPTS)
 
 
@@ -143,12 +145,22 @@ def _cpu(host: Host, name: bytes) -> tuple[str, str]:
     return name.decode(), path if host.integer(path) != ABSENT else ""
 
 
-def read_system(host: Host) -> list[Row]:
-    """Read the one row of the whole system."""
-    return [("", parse_system(host.read(STAT)))]
+class Whole:
+    """Reads the one row of the whole system, and tells of storms of new processes."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._storms = ForkStorms(os.cpu_count() or 1)
+
+    def read(self, host: Host) -> list[Row]:
+        """Give the row."""
+        values = parse_system(host.read(STAT))
+        if said := self._storms.look(values[FORKS]):
+            host.tell_event(KIND, "", said)
+        return [("", values)]
 
 
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the tables ``cpu`` and ``system``."""
-    return [Probe(CPU, Cpus().read, subsystems=("cpu",)), Probe(SYSTEM, read_system, pure=True)]
+    return [Probe(CPU, Cpus().read, subsystems=("cpu",)), Probe(SYSTEM, Whole().read, told_kinds=(KIND,))]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from sysmond.probe import Host, Option, Probe, Records, Sensitivity, hookimpl
 from sysmond.tasks.states import looking_at
+from sysmond.tasks.stuck import KIND, StuckThreads
 from sysmond.tasks.tables import KERNEL_STACK, THREAD_STATE
 
 _ALL = Option("all", default=False, doc="Whether threads that sleep, are stopped or dead are recorded, too.")
@@ -33,9 +34,15 @@ def thread_state(
     """Give what threads are doing."""
     looking = looking_at(host)
     try:
-        return looking.threads(host.tick, every=all, by_proc=by_proc)
+        records = looking.threads(host.tick, every=all, by_proc=by_proc)
+        host.shared(_stuck).look(host, records)
+        return records
     finally:
         host.tell_way(THREAD_STATE.name, looking.way)
+
+
+def _stuck(_: Host) -> StuckThreads:
+    return StuckThreads()
 
 
 def kernel_stack(host: Host, full: bool) -> Sequence[Records]:  # noqa: FBT001
@@ -54,6 +61,7 @@ def sysmond_probes() -> list[Probe]:
             sensitivity=restricted,
             options=(_ALL, _BY_PROC, _STACKS),
             deadline_s=DEADLINE_S,
+            told_kinds=(KIND,),
             privilege=f"{privilege}, or CAP_SYS_PTRACE by /proc",
         ),
         Probe(

@@ -266,13 +266,18 @@ class Host:
     ) -> None:
         """Have it recorded that something happened, of one of the kinds that the probe declares (``told_kinds``).
 
-        In the background lane. ``happened_ns``: UTC, of what happened earlier, as ``known_from`` tells. More than
+        ``happened_ns``: UTC, of what happened earlier, as ``known_from`` tells. More than
         ``EVENTS_MAX`` in one reading are one event, which says how many.
         """
         if len(self._events) < EVENTS_MAX:
             self._events.append(HostEvent(kind, subject, text, detail, happened_ns, known_from))
         else:
             self._events_over += 1
+
+    @property
+    def has_events(self) -> bool:
+        """Whether anything was told since it was last recorded."""
+        return bool(self._events)
 
     def take_events(self) -> list[HostEvent]:
         """Give what was told since the last call, for the lane to record."""

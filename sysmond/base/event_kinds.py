@@ -95,6 +95,16 @@ KINDS = {
         f"{_LINES}; of systemd-oomd as it announces it",
         "The kernel, or systemd-oomd, killed a process for lack of memory: which, and its memory.",
     ),
+    "stuck thread": EventKind(
+        (REALTIME, BACKGROUND),
+        "A thread waited uninterruptibly for a minute and did not run once.",
+        "read every second and compared every 10 s, where thread_state is recorded; within 80 s of its beginning",
+    ),
+    "fork storm": EventKind(
+        (REALTIME, BACKGROUND),
+        "For 10 s at least 1,000 processes and threads a second were created, 250 for each CPU where that is more.",
+        "read every second; within 20 s",
+    ),
     "hung task": _read(_LINES, "A task waits for more than two minutes and cannot be killed."),
     "lockup": _read(_LINES, "A processor did nothing else for too long."),
     "machine check": _read(_LINES, "The processor reports an error of the hardware."),

@@ -355,8 +355,8 @@ def _check_tells(probe: Probe, where: str) -> None:
                 raise UsageError(f"{where}: tells of the column {_spell(column)}{nearest(str(column), columns)}")
     for kind in kinds:
         _right_type(where, "kind of event", kind, str)
-        event_kinds.check(kind, event_kinds.BACKGROUND)
-    if kinds and (probe.lane is not Lane.BACKGROUND or probe.table.packing is not None):
+        event_kinds.check(kind, event_kinds.REALTIME if probe.lane is Lane.REALTIME else event_kinds.BACKGROUND)
+    if probe.tells and (probe.lane is not Lane.BACKGROUND or probe.table.packing is not None):
         raise UsageError(f"{where}: tells of events; expected a wide table of the background lane")
 
 

@@ -253,6 +253,8 @@ class Sampler:
         for source in due:
             ring.mark(source.index)
             self._write(ring, source, tick_ns, self._read(source))
+            if source.host.has_events:  # All sources here have one host: it is this one that told of it.
+                self._tell_events(source, source.host.take_events())
             end_ns = perf_counter_ns()
             source.cost.duration_ns += end_ns - begin_ns
             if end_ns - begin_ns > source.deadline_ns:
@@ -300,8 +302,7 @@ class Sampler:
 
     def _tell_of(self, source: Source, reading: Reading | Pieces | Absence) -> None:
         """Record what a reading says that happened, and what its probe tells by itself."""
-        probe, sensitivity = source.probe, source.planned.sensitivity
-        events = source.host.take_events()
+        probe, events = source.probe, source.host.take_events()
         if probe.tells and isinstance(reading, Reading):
             from sysmond.sampler.changes import RowChanges  # noqa: PLC0415  the real-time lane does without
 
@@ -311,9 +312,12 @@ class Sampler:
                 events += [HostEvent(*change) for change in source.changes.of(reading)]
             except Exception as problem:  # noqa: BLE001  rows with too few values, or what a probe compares by itself
                 source.failed(problem)
+        self._tell_events(source, events)
+
+    def _tell_events(self, source: Source, events: list[HostEvent]) -> None:
         for event in events:
             try:
-                self._record(sensitivity, event)
+                self._record(source.planned.sensitivity, event)
             except UsageError as wrong:  # The kind of another, or of nobody.
                 source.failed(wrong)
 

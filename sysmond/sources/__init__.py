@@ -9,8 +9,8 @@ Sensors: ``hwmon`` with ``libsensors`` (labels) and ``bus_address`` (names), ``t
 (vibration) and ``iio_orientation``. Graphics: ``drm``, ``drm_clients`` (by process), ``nvml`` (NVIDIA). Disks:
 ``smart_disks`` says when, ``smartctl`` asks; ``statvfs`` asks file systems. Networks by ``netlink``: ``nl80211`` and
 ``wireless``, ``tc`` (queues); ``ethtool`` by ioctl. People: ``evdev`` (input), ``logind``. ``gps`` reads a receiver.
-What happened: ``kmsg`` (the kernel's messages), ``dpkg_log`` (packages), ``stalls`` (pressure), ``units`` (systemd),
-``sessions`` (people). D-Bus is spoken by ``sd_bus``; ``bus_signals`` hears services.
+What happened: ``kmsg`` (the kernel's messages), ``dpkg_log`` (packages), ``stalls`` (pressure), ``forks`` (storms),
+``units`` (systemd), ``sessions`` (people). D-Bus is spoken by ``sd_bus``; ``bus_signals`` hears services.
 ``unread`` turns an error of one device into an absence; ``wraps`` counts on where counters of 32 bits wrap.
 
 What sleeps is left alone. A suspended device is recognised by ``Host.is_asleep`` (``sysmond/probe.py``), which a

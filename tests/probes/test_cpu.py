@@ -147,7 +147,7 @@ def test_no_file_is_no_source(tmp_path: Path) -> None:
 
 
 def test_the_system_of_a_server(server: Path) -> None:
-    assert named(cpu.read_system(Host(str(server)))[0]) == {
+    assert named(cpu.Whole().read(Host(str(server)))[0]) == {
         "processes_running": 3,
         "processes_blocked": 2,
         "context_switches": 9876543210,
@@ -168,7 +168,7 @@ def test_the_system_of_a_server(server: Path) -> None:
 
 
 def test_an_old_kernel_does_not_count_soft_interrupts(repository: Path) -> None:
-    ((_, values),) = cpu.read_system(Host(str(repository / "tests/fixtures/linux26")))
+    ((_, values),) = cpu.Whole().read(Host(str(repository / "tests/fixtures/linux26")))
     assert list(values) == [1, 0, 777, 88, 12345, *[ABSENT] * 11]
 
 
@@ -180,7 +180,7 @@ def test_an_absent_line_is_an_absent_value() -> None:
 def test_this_machine_agrees() -> None:
     host = Host()
     rows = {instance: list(map(int, values)) for instance, values in cpu.Cpus().read(host)}
-    ((_, values),) = cpu.read_system(host)
+    ((_, values),) = cpu.Whole().read(host)
     system = list(map(int, values))
     lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
     later = {words[0]: [int(word) for word in words[1:]] for words in lines}

@@ -91,6 +91,21 @@ def test_what_a_probe_tells_has_all_that_it_told_and_its_class(bench: Closing) -
     assert event[2:] == ("packages", "", "installed a b", "more of it", 5, "a log")
 
 
+def test_a_probe_of_the_real_time_lane_tells_by_itself_and_each_as_itself(bench: Closing) -> None:
+    lid, other = Lid(), Lid()
+    bench.take(Probe(LID, lid, 1.0, Lane.REALTIME, told_kinds=("fork storm",)))
+    bench.take(Probe(LID._replace(name="other"), other, 1.0, Lane.REALTIME, Sensitivity.RESTRICTED))
+    sampler = bench.sampler()
+    ticks(sampler, 1)
+    lid.says, other.says = [("fork storm", "", "many")], [("stuck thread", "bash", "long")]
+    at_ns = ticks(sampler, 1)
+    by_class = [
+        [event[1:5] for path in bench.rings("sampler", name) for event in of_snapshot(snapshot(path)).events]
+        for name in ("public", "restricted")
+    ]
+    assert by_class == [[(at_ns, "fork storm", "", "many")], [(at_ns, "stuck thread", "bash", "long")]]
+
+
 def test_a_storm_is_bounded_and_its_rest_is_counted(bench: Closing) -> None:
     lid, sampler = offered(bench)
     ticks(sampler, 1)
