@@ -35,6 +35,7 @@ from sysmond.records import Records
 
 __all__ = [
     "ABSENT",
+    "ADDRESSES",
     "API_VERSION",
     "EVENTS_MAX",
     "GONE",
@@ -87,6 +88,8 @@ _NOTHING_TO_TELL = GONE | {ENODATA, EOPNOTSUPP}
 EVENTS_MAX = 32
 # Among the subsystems of a probe: it is read when the kernel tells by rtnetlink that a link changed.
 LINKS = "rtnetlink"
+# … that an address came or went, or a default route.
+ADDRESSES = "addresses"
 # Files in the folder of a lane: by which way a table is read.
 WAY_SUFFIX = ".way"
 # How a reason begins where nothing is there of what a probe needs.
@@ -458,8 +461,9 @@ class Probe(NamedTuple):
     ``records(host, full=…)`` instead, which gives one reading, in pieces where it has long texts; ``full`` asks for all
     there are, not only for what changed.
     ``lane``: background for whatever may block. ``sensitivity``: that of the source.
-    ``interval_s``: how often by default. ``subsystems``: udev subsystems whose events concern it; ``LINKS``
-    beside them for changes of links, which the background lane hears.
+    ``interval_s``: how often by default. ``subsystems``: udev subsystems whose events concern it; beside
+    them ``LINKS`` for changes of links, ``ADDRESSES`` for those of addresses and default routes, which the background
+    lane hears.
     ``pure``: the rows follow from the files read by ``Host.read`` and from nothing else, texts apart: then
     they are not made again while the files stay the same. ``deadline_s``: how long a reading may take, 0 for
     what is usual in its lane. ``options``: what may be set; ``read`` is given them as keyword arguments.

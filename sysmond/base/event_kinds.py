@@ -64,6 +64,8 @@ KINDS = {
     "battery": _read("as mains", "A battery began to charge or to discharge, or is full.", is_minor=True),
     "screen": _read(_ANNOUNCED, "A screen was connected or disconnected, turned on or off.", is_minor=True),
     "link": _read(_ANNOUNCED, "A network interface came, went, or changed its state.", is_minor=True),
+    "address": _read(_ANNOUNCED, "An address of an interface came or went.", is_minor=True),
+    "default route": _read(_ANNOUNCED, "Packets to the world go another way, or none.", is_minor=True),
     "mounted": _read("read every 30 s", "A file system was mounted.", is_minor=True),
     "unmounted": _read("read every 30 s", "A file system was unmounted.", is_minor=True),
     "read-only": _read("read every 30 s", "A file system became read-only, or writable again."),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that come, go and change, as the kernel announces them, and links: of which subsystems, and which devices.
+"""Devices that come, go and change, as the kernel announces them, links and addresses: of which subsystems and devices.
 
 Source: the kernel's ``lib/kobject_uevent.c`` and rtnetlink(7): datagrams of two netlink families, to whose groups
 everybody may listen. So hot-plug needs neither udev nor a bus. Events are gathered for a moment, since one device has
@@ -8,15 +8,23 @@ many: a storm costs four wake-ups a second. Standard library only.
 
 import errno
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import NamedTuple
 
-from sysmond.probe import LINKS
+from sysmond.probe import ADDRESSES, LINKS
 from sysmond.sampler.sources import ALL
 
 NETLINK_ROUTE, NETLINK_KOBJECT_UEVENT = 0, 15
 RTMGRP_LINK, KERNEL_GROUP = 1, 1
+RTMGRP_ADDRESSES = 0x10 | 0x100  # Of IPv4 and IPv6; of routes the two below.
+RTMGRP_ROUTES = 0x40 | 0x400
+# Length, type, flags, sequence and port of a message; of a route then family and length of its destination.
+_TYPE, _DESTINATION_LENGTH = slice(4, 6), 17
+RTM_NEWROUTE, RTM_DELROUTE = 24, 25
+# Routes to half of all addresses are what a VPN has instead of a default one. A router may change thousands of others.
+DEFAULT_LENGTH_MAX = 1
 _ACTIONS = {b"add": "device added", b"remove": "device removed"}
 STORM = "devices changed"
 # More devices than these at once are recorded as their number.
@@ -54,10 +62,20 @@ class MulticastGroup(NamedTuple):
     lost: str
 
 
+def address_of(message: bytes) -> Announced:
+    """Whether a message of rtnetlink, as the kernel multicasts it alone, is about an address or a default route."""
+    kind = int.from_bytes(message[_TYPE], sys.byteorder)
+    is_route = kind in {RTM_NEWROUTE, RTM_DELROUTE}
+    if is_route and (len(message) <= _DESTINATION_LENGTH or message[_DESTINATION_LENGTH] > DEFAULT_LENGTH_MAX):
+        return Announced("")
+    return Announced(ADDRESSES)
+
+
 # Of a link it is not read what became of it: the probe asks that for all links, once for all events.
 GROUPS = (
     MulticastGroup(NETLINK_KOBJECT_UEVENT, KERNEL_GROUP, "devices", device_of, ALL),
     MulticastGroup(NETLINK_ROUTE, RTMGRP_LINK, "links", lambda _: Announced(LINKS), LINKS),
+    MulticastGroup(NETLINK_ROUTE, RTMGRP_ADDRESSES | RTMGRP_ROUTES, "addresses", address_of, ADDRESSES),
 )
 
 

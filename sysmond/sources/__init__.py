@@ -8,7 +8,8 @@ and by ``tasks.ends`` (``netlink``); the other parts of sysmond do not import th
 Sensors: ``hwmon`` with ``libsensors`` (labels) and ``bus_address`` (names), ``thermal``, ``iio`` with ``iio_buffer``
 (vibration) and ``iio_orientation``. Graphics: ``drm``, ``drm_clients`` (by process), ``nvml`` (NVIDIA). Disks:
 ``smart_disks`` says when, ``smartctl`` asks; ``statvfs`` asks file systems. Networks by ``netlink``: ``nl80211`` and
-``wireless``, ``tc`` (queues); ``ethtool`` by ioctl. People: ``evdev`` (input), ``logind``. ``gps`` reads a receiver.
+``wireless``, ``tc`` (queues), ``rtnetlink`` (addresses); ``ethtool`` by ioctl. People: ``evdev`` (input), ``logind``.
+``gps`` reads a receiver.
 What happened: ``kmsg`` (the kernel's messages), ``dpkg_log`` (packages), ``stalls`` (pressure), ``forks`` (storms),
 ``units`` (systemd), ``sessions`` (people). D-Bus is spoken by ``sd_bus``; ``bus_signals`` hears services.
 ``unread`` turns an error of one device into an absence; ``wraps`` counts on where counters of 32 bits wrap.

@@ -17,6 +17,7 @@ from sysmond.base import elsewhere
 NAMELESS = {
     "air_pressure": "barometers are read by no program of those in use",
     "backlight": "brightnessctl and the like print one level, without a name",
+    "address": "ip prints addresses, and counts none",
     "cpu_idle": "turbostat and cpupower name columns after the states, which are instances here",
     "flush": "sysmond's own",
     "hugepages": "hugeadm prints pools of the files' own names",
@@ -28,6 +29,7 @@ NAMELESS = {
     "mounts": "nobody else counts it",
     "package": "apt and dpkg have logs, and no numbers",
     "proximity": "iio-sensor-proxy says only near or far",
+    "route": "ip prints routes in words, without a name",
     "runtime_pm": "powertop shows it without names",
     "stall": "nobody else counts it",
     "screen": "xrandr and the like print states in words, without a name",
