@@ -28,7 +28,7 @@ STEPS = 300
 # What is a setting of the machine, and no condition that comes and goes.
 SETTINGS = (
     "host/*", "cpu_frequency/governor", "cpu_frequency/driver", "cpu_frequency/energy_preference", "ip/forwarding",
-    "ksm/run", "zswap/enabled", "zswap/compressor", "swap/type", "swap/priority", "filesystem/type",
+    "setting/value", "ksm/run", "zswap/enabled", "zswap/compressor", "swap/type", "swap/priority", "filesystem/type",
     "filesystem/device", "filesystem/read_only", "qdisc/kind", "md/level", "md/state", "smart/model", "smart/firmware",
     "gpu/driver", "tcp/rto_algorithm", "runtime_pm/control", "link/duplex", "cgroup_tree/hierarchies",
 )  # fmt: skip

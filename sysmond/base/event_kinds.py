@@ -80,7 +80,10 @@ KINDS = {
     ),
     "throttled": _read("read every 10 s", "Processors were slowed down because they were hot."),
     "logins": _read("read every 60 s", "Somebody logged in or out: how many people are left.", is_minor=True),
-    "setting": _read("read every 60 s", "The host name or the time zone changed."),
+    "setting": _read(
+        "read every 60 s",
+        "A setting of the machine changed: host name, time zone, sysctl, I/O scheduler, microcode, what is recorded.",
+    ),
     "unit failed": _read(_UNITS, "A unit of systemd failed: how its process ended."),
     "unit restarted": _read(_UNITS, "A service ended and was started again: how it ended."),
     "unit started": _read(_UNITS, "A service was started.", is_minor=True),

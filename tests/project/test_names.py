@@ -34,6 +34,7 @@ NAMELESS = {
     "stall": "nobody else counts it",
     "screen": "xrandr and the like print states in words, without a name",
     "self": "sysmond's own",
+    "setting": "sysctl prints each by a name of its own, which is an instance here",
     "session": "loginctl lists sessions, and counts none",
     "unit": "systemctl shows what units are, and counts nothing",
     "zswap": "the files of debugfs alone have names for it",

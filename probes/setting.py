@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of the kernel that decide how fast a machine is, by name; each that becomes another is an event.
+
+Source: files that ``sysmond.sources.settings`` names.
+"""
+
+from sysmond.probe import Lane, Probe, Table, hookimpl, text
+from sysmond.sources.settings import KIND, PLAN, Settings
+
+INTERVAL_S = 60.0
+
+SETTING = Table(
+    "setting",
+    per="setting",
+    doc="Settings of the kernel, as vm.swappiness or io_scheduler.sda, the microcode of the processor, and, as"
+    f" {PLAN}, by what number is known what sysmond records.",
+    metrics=(text("value", "What it is set to.", "/proc/sys, /sys"),),
+)
+
+
+@hookimpl
+def sysmond_probes() -> list[Probe]:
+    """Offer the table ``setting``."""
+    return [Probe(SETTING, Settings().read, INTERVAL_S, Lane.BACKGROUND, subsystems=("block",), told_kinds=(KIND,))]
