@@ -88,6 +88,11 @@ KINDS = {
     "unit restarted": _read(_UNITS, "A service ended and was started again: how it ended."),
     "unit started": _read(_UNITS, "A service was started.", is_minor=True),
     "unit stopped": _read(_UNITS, "A service was stopped, or ended.", is_minor=True),
+    "startup": _read(
+        "announced by systemd; within a second, else when the recorder starts",
+        "The machine has started: how long firmware, loader, kernel, initrd and services took.",
+        is_minor=True,
+    ),
     "session": _read(
         "announced by logind; within a second", "Who logged in or out, locked or unlocked.", is_minor=True
     ),

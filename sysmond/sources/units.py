@@ -8,7 +8,7 @@ asked for when the connection begins. Standard library only.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from time import CLOCK_MONOTONIC, clock_gettime_ns
 from typing import NamedTuple, TypeVar
@@ -33,21 +33,23 @@ RULES = {
         f"{_CHANGED},arg0='{UNIT}'",
         f"{_CHANGED},arg0='{SERVICE}'",
         *(f"{_JOB},arg3='{result}'" for result in _LOST_JOBS),
+        f"interface='{MANAGER[2]}',member='StartupFinished'",
     ),
     MACHINED: tuple(f"interface='{MACHINED}.Manager',member='{member}'" for member in _DONE),
     OOMD: (f"interface='{OOMD}.Manager',member='Killed'",),
 }
-NOTE = "unit.seen"
+NOTE, STARTUP_NOTE = "unit.seen", "startup.seen"
 FAILED, RESTARTED, STARTED, STOPPED = "unit failed", "unit restarted", "unit started", "unit stopped"
-MACHINE, OOM_KILL = "machine", "oom kill"
+MACHINE, OOM_KILL, STARTUP = "machine", "oom kill", "startup"
 COUNTED = {FAILED: "failed", RESTARTED: "restarted", STARTED: "started", STOPPED: "stopped"}
-KINDS = (*COUNTED, MACHINE, OOM_KILL)
+KINDS = (*COUNTED, MACHINE, OOM_KILL, STARTUP)
 # Of more messages in one reading nothing is heard until the next that is due: others have their turn, and PID 1, too.
 MESSAGES_MAX = 2048
 # So many units, the newest, are remembered; so many that failed earlier are asked about; more of a kind are one event.
 UNITS_MAX, EARLIER_MAX, LISTED_MAX = 4096, 32, 8
 # What happened so long before it is heard is told with its own time.
 LATE_US = 5_000_000
+SECOND_US = 1_000_000
 # These come and go with the sessions of people, which are not for everybody.
 _OF_SESSIONS = re.compile(r"(?:user@|user-runtime-dir@|session-|user-)")
 _UNIT_PROPERTIES = {
@@ -56,6 +58,11 @@ _UNIT_PROPERTIES = {
     **{f"{state}EnterTimestamp{clock}": "t" for state in ("Active", "Inactive") for clock in ("", "Monotonic")},
 }
 _SERVICE_PROPERTIES = {"Result": "s", "NRestarts": "u", "ExecMainCode": "i", "ExecMainStatus": "i"}
+# When each phase of a boot began, but the first two: how long before the kernel they did.
+_MANAGER_PROPERTIES = {
+    "FinishTimestamp": "t",
+    **{f"{phase}TimestampMonotonic": "t" for phase in ("Firmware", "Loader", "InitRD", "Userspace", "Finish")},
+}
 _CODES = {1: "status", 2: "signal", 3: "core dumped, signal"}  # CLD_EXITED, CLD_KILLED, CLD_DUMPED
 _Values = dict[str, int | str]
 _K = TypeVar("_K")
@@ -175,7 +182,7 @@ class Units:
         if heard == MESSAGES_MAX:
             self._overruns += 1
             self._signals.let_go(host)
-        self._tell(host, changes)
+        self._tell(host, list(_once(host, changes)))
         if any(change.kind == FAILED for change in changes):
             _note(host, self._states.failed_us)
         yield "", (*self._counts.values(), self._overruns)
@@ -185,6 +192,10 @@ class Units:
         if service == SYSTEMD:
             bus.send(MANAGER, "Subscribe")
             self._bus, self._asked = bus, {bus.send(MANAGER, "ListUnitsFiltered", ["failed"]): ("", "")}
+            self._ask_startup(bus)
+
+    def _ask_startup(self, bus: SdBus) -> None:
+        self._asked[bus.send((*MANAGER[:2], _PROPERTIES), "GetAll", MANAGER[2])] = ("", MANAGER[2])
 
     def _change(self, states: UnitStates, services: frozenset[str], message: SdMessage) -> Iterator[UnitChange]:
         """Read a message.
@@ -196,6 +207,9 @@ class Units:
         elif SYSTEMD in services and message.is_signal(MANAGER[2], "JobRemoved"):
             message.skip("uo")
             yield UnitChange(FAILED, message.read("s"), f"not started: {_LOST_JOBS.get(message.read('s'), '')}")
+        elif SYSTEMD in services and message.is_signal(MANAGER[2], "StartupFinished"):
+            if self._bus is not None:
+                self._ask_startup(self._bus)
         elif SYSTEMD in services and message.is_signal(_PROPERTIES, "PropertiesChanged"):
             yield from _properties(states, name_of(message.path), message.read("s"), message)
         elif MACHINED in services and (done := _DONE.get(message.member)):
@@ -209,6 +223,9 @@ class Units:
         """What failed before is there, or how a unit of these did."""
         asked = self._asked.pop(message.answers, None)
         if asked is None or message.is_error() or self._bus is None:
+            return
+        if asked[1] == MANAGER[2]:
+            yield from startup(message.properties(_MANAGER_PROPERTIES))
             return
         if asked[0]:
             yield from _properties(states, *asked, message)
@@ -249,6 +266,35 @@ def _properties(states: UnitStates, unit: str, interface: str, message: SdMessag
         states.service(unit, message.properties(_SERVICE_PROPERTIES))
     elif interface == UNIT:
         yield from states.unit(unit, message.properties(_UNIT_PROPERTIES))
+
+
+def startup(values: Mapping[str, int | str]) -> Iterator[UnitChange]:
+    """How long each phase of a boot took, once it is over; what there was not has no phase. As systemd-analyze(1)."""
+    at = {name.removesuffix("TimestampMonotonic"): int(value) for name, value in values.items()}
+    if not at.get("Finish"):
+        return
+    before_us, loader_us, initrd_us = (at.get(name, 0) for name in ("Firmware", "Loader", "InitRD"))
+    userspace_us, finish_us = at.get("Userspace", 0), at["Finish"]
+    phases = {
+        "firmware": before_us - loader_us if before_us else 0,
+        "loader": loader_us,
+        "kernel": initrd_us or userspace_us,
+        "initrd": userspace_us - initrd_us if initrd_us else 0,
+        "userspace": finish_us - userspace_us,
+    }
+    listed = ", ".join(f"{phase} {length / SECOND_US:.3f} s" for phase, length in phases.items() if length > 0)
+    total_s = sum(phases.values()) / SECOND_US
+    yield UnitChange(STARTUP, "", f"{total_s:.3f} s: {listed}", finish_us, int(values.get("FinishTimestamp", 0)))
+
+
+def _once(host: Host, changes: Iterable[UnitChange]) -> Iterator[UnitChange]:
+    """All but a boot that was told before: the folder of the lane lasts as long as it does."""
+    for change in changes:
+        if change.kind == STARTUP and host.folder:
+            with suppress(OSError), open(f"{host.folder}/{STARTUP_NOTE}", "x", encoding="ascii"):
+                yield change
+        else:
+            yield change
 
 
 def name_of(path: str) -> str:

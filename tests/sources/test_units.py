@@ -199,6 +199,49 @@ def test_nonsense_is_no_news_and_what_follows_is_heard(ear: Ear, systemd: System
     assert ear.hears(1) == [("unit started", "backup.service", "")]
 
 
+ANALYZED = {
+    "FinishTimestamp": 1_700_000_000_000_000,
+    "FirmwareTimestampMonotonic": 6_500_000,
+    "LoaderTimestampMonotonic": 1_500_000,
+    "InitRDTimestampMonotonic": 2_000_000,
+    "UserspaceTimestampMonotonic": 5_000_000,
+    "FinishTimestampMonotonic": 20_000_001,
+}
+
+
+def test_a_boot_is_told_once_when_it_is_over(systemd: Systemd, tmp_path: Path) -> None:
+    """As ``systemd-analyze time`` of such a boot prints it."""
+    systemd.tell("answer", "GetAll", "a{sv}", [typed({**ANALYZED, "FinishTimestampMonotonic": 0})])
+    said = "26.500 s: firmware 5.000 s, loader 1.500 s, kernel 2.000 s, initrd 3.000 s, userspace 15.000 s"
+    for expected in ([said], []):
+        ear = Ear(str(tmp_path))
+        with closing(ear.host):
+            ear.hears_of("startup")
+            systemd.tell("answer", "GetAll", "a{sv}", [typed(ANALYZED)])
+            where = f"{SYSTEMD}.Manager"
+            systemd.tell("signal", SYSTEMD, "/org/freedesktop/systemd1", where, "StartupFinished", "t", [1])
+            asked = systemd.tell("called").count("GetAll")
+            wait_until(lambda: ear.hears_of("") or systemd.tell("called").count("GetAll") > asked)  # noqa: B023
+            systemd.state("active", "running", now_us())
+            wait_until(lambda: ear.hears_of("unit started"))  # noqa: B023
+            startups = [event for event in ear.events if event.kind == "startup"]
+            assert [event.text for event in startups] == expected
+            assert {event.happened_ns for event in startups} <= {1_700_000_000_000_000_000}
+
+
+@pytest.mark.parametrize(
+    ("lacking", "expected"),
+    [
+        (("Firmware", "Loader", "InitRD"), "20.000 s: kernel 5.000 s, userspace 15.000 s"),
+        (("Firmware",), "21.500 s: loader 1.500 s, kernel 2.000 s, initrd 3.000 s, userspace 15.000 s"),
+    ],
+)
+def test_a_phase_that_there_was_not_is_left_out(lacking: tuple[str, ...], expected: str) -> None:
+    values = {name: value for name, value in ANALYZED.items() if not name.startswith(lacking)}
+    assert [change.text for change in units.startup(values)] == [expected]
+    assert list(units.startup({})) == list(units.startup({"FinishTimestampMonotonic": 0})) == []
+
+
 def failed_before(systemd: Systemd, time_us: int) -> None:
     listed = ["backup.service", "Backup", "loaded", "failed", "failed", "", PATH, 0, "", "/"]
     systemd.tell("answer", "ListUnitsFiltered", "a(ssssssouso)", [[{"of": listed}]])
@@ -215,7 +258,7 @@ def test_what_failed_before_is_told_with_its_time_and_once(systemd: Systemd, tmp
     failed_us = EARLIER_US + 1
     second = Ear(str(tmp_path))
     with closing(second.host):
-        wait_until(lambda: systemd.tell("called").count("GetAll") == 4)
+        wait_until(lambda: systemd.tell("called").count("GetAll") == 6)
         systemd.state("failed", "failed", failed_us, path="/org/freedesktop/systemd1/unit/b_2eservice")
         assert [event[1] for event in second.hears(1)] == ["b.service"]
 
