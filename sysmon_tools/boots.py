@@ -1,26 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the boots that are recorded: when each was, which kernel ran, and how it ended. ``sysmon boots``."""
+"""Lists the boots that are recorded: when each was, how it started and ended, which kernel ran. ``sysmon boots``."""
 
 import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sysmon_tools.output import add_format
+from sysmon_tools.output import add_format, display
 from sysmon_tools.quantities import duration
+from sysmon_tools.slower_boots import NAMES as REASONS
+from sysmon_tools.slower_boots import PHASES, MeasuredBoot, explained, measured
 from sysmond.base import clock, timespec
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.terminal import say
 from sysmond.errors import Error
 
 if TYPE_CHECKING:
     from sysmond.base.result import Boot, Event
     from sysmond.history import Archive
 
-NAMES = ("boot", "id", "from", "to", "lasted_s", "kernel", "ended")
-NAMES_FOR_PEOPLE = ("boot", "from", "to", "lasted", "kernel", "ended")
+_PHASES_S = tuple(f"{phase}_s" for phase in PHASES)
+NAMES = ("boot", "id", "from", "to", "lasted_s", "kernel", "ended", "startup_s", *_PHASES_S)
+NAMES_FOR_PEOPLE = ("boot", "from", "to", "lasted", "kernel", "ended", "startup", *PHASES, "trend")
 # What runs was seen so recently.
 RUNNING_NS = 120 * SECOND_NS
 # What happened so shortly before the last row says how a boot ended.
 LAST_NS = 180 * SECOND_NS
+# The recorder may begin so long after a boot was over.
+FIRST_NS = 3600 * SECOND_NS
+TREND_WIDTH = 12
 # Of how many pieces of its time it is asked which kernel ran.
 STEPS = 4000
 _ORDERLY = "stop"
@@ -37,17 +44,29 @@ class ListedBoot(NamedTuple):
     boot: "Boot"
     kernel: str
     ended: str
+    startup: MeasuredBoot | None = None
 
     @property
-    def fields(self) -> tuple[int, str, str, str, float, str, str]:
+    def fields(self) -> tuple[object, ...]:
         """As ``NAMES`` has it."""
         start_ns, end_ns = self.boot.start_ns, self.boot.end_ns
         start, end = timespec.format_time(start_ns), timespec.format_time(end_ns)
-        return self.number, self.boot.boot, start, end, (end_ns - start_ns) / SECOND_NS, self.kernel, self.ended
+        lasted_s = (end_ns - start_ns) / SECOND_NS
+        return self.number, self.boot.boot, start, end, lasted_s, self.kernel, self.ended, *self.lengths_s
+
+    @property
+    def lengths_s(self) -> tuple[float | None, ...]:
+        """How long it took to start, in all and by phase; None where that is unknown, or there was no such phase."""
+        if self.startup is None:
+            return (None,) * (1 + len(PHASES))
+        return round(self.startup.total_s, 3), *(length or None for length in self.startup.phases_s)
 
 
 def add_options(made: argparse.ArgumentParser) -> None:
     """Describe the command line."""
+    made.add_argument(
+        "--explain", action="store_true", help="from which boot on boots are slower, and what had changed just before"
+    )
     add_format(made)
 
 
@@ -58,9 +77,16 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     """
     from sysmon_tools.rows import RowTable, send_rows  # noqa: PLC0415  numpy: --help needs none of it
 
+    if options.explain:
+        rows, nothing = explained(archive, clock.relation().realtime_ns)
+        told = RowTable(REASONS, rows)
+        send_rows(options.format, told, told, nothing=nothing)
+        if nothing and display() is None:
+            say(nothing, "sysmon")
+        return list(dict.fromkeys(archive.warnings))
     listed = boots(archive)
     exact = RowTable(NAMES, [one.fields for one in listed])
-    for_people = RowTable(NAMES_FOR_PEOPLE, [_spelled(one) for one in listed])
+    for_people = RowTable(NAMES_FOR_PEOPLE, _spelled(listed))
     send_rows(options.format, exact, for_people, nothing="no boot is recorded")
     return list(dict.fromkeys(archive.warnings))
 
@@ -70,10 +96,17 @@ def boots(archive: "Archive") -> list[ListedBoot]:
     there = archive.boots()
     if not there:
         return []
-    happened = archive.events(there[0].start_ns, there[-1].end_ns + LAST_NS)
+    happened = archive.events(there[0].start_ns - FIRST_NS, there[-1].end_ns + LAST_NS)
+    startups = measured(happened)
     kernels = _kernels(archive, there)
     return [
-        ListedBoot(number - len(there) + 1, boot, kernels[number], _ended(boot, happened))
+        ListedBoot(
+            number - len(there) + 1,
+            boot,
+            kernels[number],
+            _ended(boot, happened),
+            _started(startups, there[number - 1].end_ns if number else 0, boot.end_ns),
+        )
         for number, boot in enumerate(there)
     ]
 
@@ -106,9 +139,22 @@ def _kernels(archive: "Archive", there: Sequence["Boot"]) -> list[str]:
     ]
 
 
-def _spelled(one: ListedBoot) -> tuple[object, ...]:
-    number, _, start, end, lasted_s, kernel, ended = one.fields
-    return number, _short(start), _short(end), duration(lasted_s), kernel, ended
+def _started(startups: Sequence[MeasuredBoot], since_ns: int, until_ns: int) -> MeasuredBoot | None:
+    """How a boot started: what was over after the one before it was last seen, and before it was itself."""
+    return next((startup for startup in reversed(startups) if since_ns < startup.time_ns <= until_ns), None)
+
+
+def _spelled(listed: Sequence[ListedBoot]) -> list[tuple[object, ...]]:
+    """For people: to the tenth of a second, and beside it how long each took of the longest."""
+    longest_s = max((one.startup.total_s for one in listed if one.startup), default=0.0)
+    rows: list[tuple[object, ...]] = []
+    for one in listed:
+        lasted_s = (one.boot.end_ns - one.boot.start_ns) / SECOND_NS
+        span = _short(timespec.format_time(one.boot.start_ns)), _short(timespec.format_time(one.boot.end_ns))
+        lengths = (None if length is None else f"{length:.1f} s" for length in one.lengths_s)
+        bar = "" if one.startup is None else "▇" * max(1, round(TREND_WIDTH * one.startup.total_s / longest_s))
+        rows.append((one.number, *span, duration(lasted_s), one.kernel, one.ended, *lengths, bar))
+    return rows
 
 
 def _short(time: str) -> str:

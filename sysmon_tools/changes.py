@@ -76,6 +76,12 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     return list(dict.fromkeys(archive.warnings))
 
 
+def between(archive: "Archive", start_ns: int, end_ns: int) -> Iterator[MachineChange]:
+    """Each package and each setting that changed between two moments, as far as it is recorded."""
+    yield from _happened(archive, start_ns, end_ns, by_package=True, is_all=False)
+    yield from _settings(archive, start_ns, end_ns)
+
+
 def _time(time_ns: int) -> str:
     return timespec.format_time(time_ns // SECOND_NS * SECOND_NS)
 

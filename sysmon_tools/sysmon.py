@@ -86,7 +86,9 @@ def parser() -> Parser:
     compare.add_options(command("compare", "put two spans of time side by side, the largest differences first"))
     report.add_options(command("report", "write what happened around a moment as a page for a browser"))
     dump.add_options(command(DUMP, "take the words of 'below dump' for those of sysmon-extract"))
-    boots.add_options(command("boots", "list the boots that are recorded, and how each ended"))
+    boots.add_options(
+        command("boots", "list the boots that are recorded: how long each took to start, and how it ended")
+    )
     changes.add_options(command("changes", "tell what changed between two moments: packages, boots, settings"))
     return made
 

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From which boot on boots are slower, which phase grew, and what had changed: ``sysmon boots --explain``."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from sysmon_tools.change_point import SURE_MIN, VALUES_MIN, Floats, step_at, sureness
+from sysmon_tools.changes import MachineChange, between
+from sysmond.base import timespec
+from sysmond.base.clock import SECOND_NS
+
+if TYPE_CHECKING:
+    from sysmond.base.result import Event
+    from sysmond.history import Archive
+
+STARTUP = "startup"
+PHASES = ("firmware", "loader", "kernel", "initrd", "userspace")
+NAMES = ("rank", "time", "what", "before", "after", "because")
+BOOTS_MAX = 400
+LISTED_MAX = 20
+# The same boot, told by a recorder that was started again with nothing left of the first.
+SAME_NS = 5 * SECOND_NS
+CERTAIN_MIN = 4.5
+# What of a change's name makes it likelier, by the phase that grew.
+NAMED = {
+    "firmware": ("firmware", "fwupd", "bios", "microcode"),
+    "loader": ("grub", "shim", "systemd-boot", "refind"),
+    "kernel": ("linux-", "kernel", "command_line", "microcode", "firmware", "dkms", "nvidia", "zfs"),
+    "initrd": ("initramfs", "dracut", "cryptsetup", "lvm2", "mdadm", "plymouth", "linux-", "command_line", "zfs"),
+    "userspace": (
+        "systemd",
+        "udev",
+        "dbus",
+        "network-manager",
+        "networkd",
+        "snapd",
+        "docker",
+        "apparmor",
+        "cloud-init",
+    ),
+}
+_PHASE = re.compile(r"([a-z]+) ([0-9]+\.[0-9]+) s")
+
+
+class MeasuredBoot(NamedTuple):
+    """When a boot was over (UTC ns), and how long its phases took, in seconds; 0.0 for one that it had not."""
+
+    time_ns: int
+    phases_s: tuple[float, ...]
+
+    @property
+    def total_s(self) -> float:
+        """How long it took in all."""
+        return sum(self.phases_s)
+
+
+class Slowdown(NamedTuple):
+    """From which boot on, by its place in the list, boots are slower, and by how much of which phase."""
+
+    at: int
+    sure: float
+    before_s: float
+    after_s: float
+    phase: str
+    grown_s: float
+
+
+def measured(events: Sequence["Event"]) -> list[MeasuredBoot]:
+    """The boots that events tell of, in order, each once."""
+    boots: list[MeasuredBoot] = []
+    for event in events:
+        phases = dict(_PHASE.findall(event.text.partition(": ")[2])) if event.kind == STARTUP else {}
+        if not phases:
+            continue
+        boot = MeasuredBoot(event.time_ns, tuple(float(phases.get(phase, 0.0)) for phase in PHASES))
+        is_new = not boots or boot.phases_s != boots[-1].phases_s or boot.time_ns - boots[-1].time_ns > SAME_NS
+        if boot.total_s > 0 and is_new:
+            boots.append(boot)
+    return boots[-BOOTS_MAX:]
+
+
+def slowdown(boots: Sequence[MeasuredBoot]) -> Slowdown | None:
+    """Find the boot; None where there is none, or too few to tell.
+
+    Whether there is one, the whole tells; where, the phase that grew most: in it the step is higher above the noise.
+    """
+    table: Floats = np.array([boot.phases_s for boot in boots], dtype=np.float64).reshape(-1, len(PHASES))
+    totals = table.sum(axis=1)
+    sure = sureness(totals)
+    if sure < SURE_MIN:
+        return None
+    grown = _grown(table, step_at(totals))
+    phase = int(np.argmax(grown))
+    at = step_at(np.maximum(table[:, phase], 1e-3))
+    before_s, after_s = float(np.median(totals[:at])), float(np.median(totals[at:]))
+    return Slowdown(at, sure, before_s, after_s, PHASES[phase], float(_grown(table, at)[phase]))
+
+
+def _grown(table: Floats, at: int) -> Floats:
+    """By how much each phase grew there: float64[boot, phase] to float64[phase]."""
+    grown: Floats = np.median(table[at:], axis=0) - np.median(table[:at], axis=0)
+    return grown
+
+
+def ranked(changes: Sequence[MachineChange], phase: str) -> list[tuple[MachineChange, str]]:
+    """What changed just before, the likeliest first, and why it is thought to be."""
+
+    def weight(change: MachineChange) -> tuple[bool, int]:
+        return bool(_named(change, phase)), change.time_ns
+
+    return [(change, _named(change, phase) or "just before") for change in sorted(changes, key=weight, reverse=True)]
+
+
+def _named(change: MachineChange, phase: str) -> str:
+    word = next((word for word in NAMED[phase] if word in change.what.lower()), "")
+    return f"belongs to the {phase}" if word else ""
+
+
+def explained(archive: "Archive", now_ns: int) -> tuple[list[tuple[object, ...]], str]:
+    """What is to be told, as ``NAMES`` has it, and why there is nothing where there is nothing."""
+    boots = measured(archive.events(0, now_ns))
+    if len(boots) < VALUES_MIN:
+        return [], f"how long they took is recorded of {len(boots)} boots; {VALUES_MIN} are needed to tell"
+    slower = slowdown(boots)
+    if slower is None:
+        return [], f"no boot of {len(boots)} from which boots are slower"
+    return list(_rows(archive, boots, slower)), ""
+
+
+def _rows(archive: "Archive", boots: Sequence[MeasuredBoot], slower: Slowdown) -> Iterator[tuple[object, ...]]:
+    first = boots[slower.at]
+    how = "almost certainly" if slower.sure >= CERTAIN_MIN else "likely"
+    why = f"{slower.phase} took {slower.grown_s:.1f} s longer; {slower.at} boots before, {len(boots) - slower.at} since"
+    spelled = f"{slower.before_s:.1f} s", f"{slower.after_s:.1f} s"
+    yield 0, _time(first.time_ns), f"boots are slower, {how}", *spelled, why
+    changes = list(between(archive, boots[slower.at - 1].time_ns, first.time_ns))
+    for rank, (change, because) in enumerate(ranked(changes, slower.phase)[:LISTED_MAX], 1):
+        yield rank, _time(change.time_ns), change.what, change.before, change.after, because
+
+
+def _time(time_ns: int) -> str:
+    return timespec.format_time(time_ns // SECOND_NS * SECOND_NS)
