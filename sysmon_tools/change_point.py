@@ -25,24 +25,14 @@ _ANYTHING = 1e-4
 
 def sureness(values: Floats) -> float:
     """How sure it is that values become larger somewhere: float64[value] to standard deviations; 0.0 for too few."""
-    number = len(values)
-    if number < VALUES_MIN:
-        return 0.0
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]  # Equal ones share theirs.
-    before = _places(number)
-    behind = number - before
-    expected = before * (number + 1) / 2
-    deviation = np.sqrt(before * behind * (number + 1) / 12)
-    return float(((expected - np.cumsum(ranks)[before - 1]) / deviation).max())
+    return float(_rise(values).max()) if len(values) >= VALUES_MIN else 0.0
 
 
 def step_at(values: Floats) -> int:
     """Which value, float64[value] and all above 0, is the first of the larger ones; there must be enough of them."""
     logs = np.log(values)
     places = _places(len(logs))
-    costs = [_apart(logs[:place]) + _apart(logs[place:]) for place in places]
-    place = int(places[int(np.argmin(costs))])
+    place = int(places[int(np.argmax(_rise(logs)))])
     for _ in range(_ROUNDS):
         before, place = place, _likeliest(logs, place, places)
         if place == before:
@@ -50,12 +40,19 @@ def step_at(values: Floats) -> int:
     return place
 
 
+def _rise(values: Floats) -> Floats:
+    """By how much ranks are larger from each place on: float64[value] to float64[place], in standard deviations."""
+    number = len(values)
+    before = _places(number)
+    _, indexes, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[indexes]  # Equal ones share theirs.
+    deviation = np.sqrt(before * (number - before) * (number + 1) / 12)
+    rise: Floats = (before * (number + 1) / 2 - np.cumsum(ranks)[before - 1]) / deviation
+    return rise
+
+
 def _places(number: int) -> npt.NDArray[np.int64]:
     return np.arange(SIDE_MIN, number - SIDE_MIN + 1)
-
-
-def _apart(values: Floats) -> float:
-    return float(np.abs(values - np.median(values)).sum())
 
 
 def _likeliest(logs: Floats, place: int, places: npt.NDArray[np.int64]) -> int:

@@ -2,7 +2,8 @@
 """From which boot on boots are slower, which phase grew, and what had changed: ``sysmon boots --explain``."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ PHASES = ("firmware", "loader", "kernel", "initrd", "userspace")
 NAMES = ("rank", "time", "what", "before", "after", "because")
 BOOTS_MAX = 400
 LISTED_MAX = 20
+SHORTEST_S = 1e-3
 # The same boot, told by a recorder that was started again with nothing left of the first.
 SAME_NS = 5 * SECOND_NS
 CERTAIN_MIN = 4.5
@@ -42,14 +44,21 @@ NAMED = {
         "cloud-init",
     ),
 }
+# A unit that makes less of what grew is left out; so many are shown; shorter words say nothing.
+UNIT_PART, UNITS_SHOWN_MAX, WORD_MIN = 0.15, 3, 3
+_UNIT = re.compile(r"([^\s,]+) ([0-9]+\.[0-9]+) s")
 _PHASE = re.compile(r"([a-z]+) ([0-9]+\.[0-9]+) s")
 
 
 class MeasuredBoot(NamedTuple):
-    """When a boot was over (UTC ns), and how long its phases took, in seconds; 0.0 for one that it had not."""
+    """When a boot was over (UTC ns), and how long its phases took, in seconds; 0.0 for one that it had not.
+
+    ``units_s``: how long each of its slowest units took.
+    """
 
     time_ns: int
     phases_s: tuple[float, ...]
+    units_s: Mapping[str, float] = MappingProxyType({})
 
     @property
     def total_s(self) -> float:
@@ -58,7 +67,7 @@ class MeasuredBoot(NamedTuple):
 
 
 class Slowdown(NamedTuple):
-    """From which boot on, by its place in the list, boots are slower, and by how much of which phase."""
+    """From which boot on, by its place in the list, boots are slower, by how much of which phase and which units."""
 
     at: int
     sure: float
@@ -66,6 +75,7 @@ class Slowdown(NamedTuple):
     after_s: float
     phase: str
     grown_s: float
+    units_s: Mapping[str, float]
 
 
 def measured(events: Sequence["Event"]) -> list[MeasuredBoot]:
@@ -75,7 +85,8 @@ def measured(events: Sequence["Event"]) -> list[MeasuredBoot]:
         phases = dict(_PHASE.findall(event.text.partition(": ")[2])) if event.kind == STARTUP else {}
         if not phases:
             continue
-        boot = MeasuredBoot(event.time_ns, tuple(float(phases.get(phase, 0.0)) for phase in PHASES))
+        units_s = {unit: float(length) for unit, length in _UNIT.findall(event.detail)}
+        boot = MeasuredBoot(event.time_ns, tuple(float(phases.get(phase, 0.0)) for phase in PHASES), units_s)
         is_new = not boots or boot.phases_s != boots[-1].phases_s or boot.time_ns - boots[-1].time_ns > SAME_NS
         if boot.total_s > 0 and is_new:
             boots.append(boot)
@@ -85,7 +96,8 @@ def measured(events: Sequence["Event"]) -> list[MeasuredBoot]:
 def slowdown(boots: Sequence[MeasuredBoot]) -> Slowdown | None:
     """Find the boot; None where there is none, or too few to tell.
 
-    Whether there is one, the whole tells; where, the phase that grew most: in it the step is higher above the noise.
+    Whether there is one, the whole tells; where, the phase that grew most, or the unit in it that did: in these the
+    step is higher above the noise.
     """
     table: Floats = np.array([boot.phases_s for boot in boots], dtype=np.float64).reshape(-1, len(PHASES))
     totals = table.sum(axis=1)
@@ -94,9 +106,24 @@ def slowdown(boots: Sequence[MeasuredBoot]) -> Slowdown | None:
         return None
     grown = _grown(table, step_at(totals))
     phase = int(np.argmax(grown))
-    at = step_at(np.maximum(table[:, phase], 1e-3))
+    at = step_at(np.maximum(table[:, phase], SHORTEST_S))
+    units = _grown_units(boots, at, float(grown[phase]))
+    if units:
+        unit = next(iter(units))
+        at = step_at(np.array([max(boot.units_s.get(unit, 0.0), SHORTEST_S) for boot in boots]))
     before_s, after_s = float(np.median(totals[:at])), float(np.median(totals[at:]))
-    return Slowdown(at, sure, before_s, after_s, PHASES[phase], float(_grown(table, at)[phase]))
+    grown_s = float(_grown(table, at)[phase])
+    return Slowdown(at, sure, before_s, after_s, PHASES[phase], grown_s, _grown_units(boots, at, grown_s))
+
+
+def _grown_units(boots: Sequence[MeasuredBoot], at: int, grown_s: float) -> dict[str, float]:
+    """Which units took longer from there on, by how many seconds, the most first; those that make a part of it."""
+    grown = {}
+    for unit in sorted({unit for boot in boots for unit in boot.units_s}):
+        before, after = (np.median([boot.units_s.get(unit, 0.0) for boot in side]) for side in (boots[:at], boots[at:]))
+        if after - before >= UNIT_PART * grown_s:
+            grown[unit] = float(after - before)
+    return dict(sorted(grown.items(), key=lambda item: -item[1]))
 
 
 def _grown(table: Floats, at: int) -> Floats:
@@ -105,18 +132,39 @@ def _grown(table: Floats, at: int) -> Floats:
     return grown
 
 
-def ranked(changes: Sequence[MachineChange], phase: str) -> list[tuple[MachineChange, str]]:
-    """What changed just before, the likeliest first, and why it is thought to be."""
+def ranked(
+    changes: Sequence[MachineChange], phase: str, units_s: Mapping[str, float] = MappingProxyType({})
+) -> list[tuple[MachineChange, str]]:
+    """What changed just before, the likeliest first, and why it is thought to be.
 
-    def weight(change: MachineChange) -> tuple[bool, int]:
-        return bool(_named(change, phase)), change.time_ns
+    First what shares a name with a unit that grew, by how much; then what belongs to the phase; then what came last.
+    """
 
-    return [(change, _named(change, phase) or "just before") for change in sorted(changes, key=weight, reverse=True)]
+    def judged(change: MachineChange) -> tuple[float, bool, int, str]:
+        unit, shared = _of_unit(change, units_s)
+        is_named = any(word in change.what.lower() for word in NAMED[phase])
+        because = f"{unit} took {units_s[unit]:.1f} s longer" if unit else ""
+        return shared, is_named, change.time_ns, because or (f"belongs to the {phase}" if is_named else "just before")
+
+    weighed = sorted(((judged(change), change) for change in changes), reverse=True)
+    return [(change, because) for (*_, because), change in weighed]
 
 
-def _named(change: MachineChange, phase: str) -> str:
-    word = next((word for word in NAMED[phase] if word in change.what.lower()), "")
-    return f"belongs to the {phase}" if word else ""
+def _of_unit(change: MachineChange, units_s: Mapping[str, float]) -> tuple[str, float]:
+    """Which of the units that grew shares a word of its name with a change, and how much that counts; or none."""
+    words = _words(change.what.partition(" ")[2].partition(":")[0] or change.what)
+    best = "", 0.0
+    for unit, grown_s in units_s.items():
+        own = _words(unit.rpartition(".")[0])
+        part = len(words & own) / len(words | own) if words & own else 0.0
+        if part * grown_s > best[1]:
+            best = unit, part * grown_s
+    return best
+
+
+def _words(name: str) -> set[str]:
+    """The words of a name, without numbers and what says nothing."""
+    return {word for word in re.split(r"[^a-z]+", name.lower()) if len(word) >= WORD_MIN} - {"service", "server", "lib"}
 
 
 def explained(archive: "Archive", now_ns: int) -> tuple[list[tuple[object, ...]], str]:
@@ -133,11 +181,14 @@ def explained(archive: "Archive", now_ns: int) -> tuple[list[tuple[object, ...]]
 def _rows(archive: "Archive", boots: Sequence[MeasuredBoot], slower: Slowdown) -> Iterator[tuple[object, ...]]:
     first = boots[slower.at]
     how = "almost certainly" if slower.sure >= CERTAIN_MIN else "likely"
-    why = f"{slower.phase} took {slower.grown_s:.1f} s longer; {slower.at} boots before, {len(boots) - slower.at} since"
+    units = ", ".join(f"{unit} {grown_s:.1f} s" for unit, grown_s in list(slower.units_s.items())[:UNITS_SHOWN_MAX])
+    of_units = f", of which {units}" if units else ""
+    numbers = f"{slower.at} boots before, {len(boots) - slower.at} since"
+    why = f"{slower.phase} took {slower.grown_s:.1f} s longer{of_units}; {numbers}"
     spelled = f"{slower.before_s:.1f} s", f"{slower.after_s:.1f} s"
     yield 0, _time(first.time_ns), f"boots are slower, {how}", *spelled, why
     changes = list(between(archive, boots[slower.at - 1].time_ns, first.time_ns))
-    for rank, (change, because) in enumerate(ranked(changes, slower.phase)[:LISTED_MAX], 1):
+    for rank, (change, because) in enumerate(ranked(changes, slower.phase, slower.units_s)[:LISTED_MAX], 1):
         yield rank, _time(change.time_ns), change.what, change.before, change.after, because
 
 

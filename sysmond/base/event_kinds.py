@@ -90,7 +90,7 @@ KINDS = {
     "unit stopped": _read(_UNITS, "A service was stopped, or ended.", is_minor=True),
     "startup": _read(
         "announced by systemd; within a second, else when the recorder starts",
-        "The machine has started: how long firmware, loader, kernel, initrd and services took.",
+        "The machine has started: how long firmware, loader, kernel, initrd and services took, and which were slowest.",
         is_minor=True,
     ),
     "session": _read(

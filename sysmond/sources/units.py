@@ -6,6 +6,7 @@ jobs are asked for, and nothing is asked between them. What failed before anybod
 asked for when the connection begins. Standard library only.
 """
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -63,6 +64,11 @@ _MANAGER_PROPERTIES = {
     "FinishTimestamp": "t",
     **{f"{phase}TimestampMonotonic": "t" for phase in ("Firmware", "Loader", "InitRD", "Userspace", "Finish")},
 }
+_BEGUN_PROPERTIES = {"InactiveExitTimestampMonotonic": "t", "ActiveEnterTimestampMonotonic": "t"}
+_BEGINNING = (".service", ".mount", ".swap")
+# What was asked; all else that is asked of a boot is the name of a unit.
+_MANAGER, _LIST = "/manager", "/list"
+BEGUN_MAX, SLOWEST_MAX = 2048, 30
 _CODES = {1: "status", 2: "signal", 3: "core dumped, signal"}  # CLD_EXITED, CLD_KILLED, CLD_DUMPED
 _Values = dict[str, int | str]
 _K = TypeVar("_K")
@@ -70,13 +76,14 @@ _T = TypeVar("_T")
 
 
 class UnitChange(NamedTuple):
-    """What became of a unit: kind of event, name, in words, and when: µs of CLOCK_MONOTONIC, 0 for now, and UTC."""
+    """What became of a unit: kind of event, name, words, when (µs of CLOCK_MONOTONIC, 0 for now, and UTC), and more."""
 
     kind: str
     unit: str
     text: str
     time_us: int = 0
     utc_us: int = 0
+    detail: str = ""
 
 
 class _Restarts(NamedTuple):
@@ -154,6 +161,52 @@ class UnitStates:
         return ", ".join(word for word in (str(values.get("Result", "")), ended) if word)
 
 
+class Startup:
+    """Finds out how long a boot took, once it is over: its phases, and which units began slowly."""
+
+    def __init__(self) -> None:
+        """Ask nothing yet. ``is_told``: there is nothing to ask any more."""
+        self.is_told = False
+        self._asked: dict[int, str] = {}
+        self._over: UnitChange | None = None
+        self._lengths_us: dict[str, int] = {}
+
+    def ask(self, bus: SdBus) -> None:
+        """Ask whether it is over."""
+        if self.is_told:
+            return
+        self._asked = {bus.send((*MANAGER[:2], _PROPERTIES), "GetAll", MANAGER[2]): _MANAGER}
+        self._over, self._lengths_us = None, {}
+
+    def answered(self, bus: SdBus, message: SdMessage) -> Iterator[UnitChange]:
+        """Take an answer, and ask on; what is asked of each unit, once a boot, costs systemd a fifth of a millisecond.
+
+        :raises OSError: where it is not as it should be.
+        """
+        asked = self._asked.pop(message.answers, "")
+        if not asked or message.is_error():
+            pass
+        elif asked == _MANAGER:
+            self._over = next(startup(message.properties(_MANAGER_PROPERTIES)), None)
+            if self._over is not None:
+                self._asked[bus.send(MANAGER, "ListUnits")] = _LIST
+        elif asked == _LIST:
+            for unit, path, state in listed(message, BEGUN_MAX):
+                if state == "active" and unit.endswith(_BEGINNING):
+                    self._asked[bus.send((SYSTEMD, path, _PROPERTIES), "GetAll", UNIT)] = unit
+        elif self._over is not None:
+            begun = message.properties(_BEGUN_PROPERTIES)
+            end_us = int(begun.get("ActiveEnterTimestampMonotonic", 0))
+            length_us = end_us - int(begun.get("InactiveExitTimestampMonotonic", end_us))
+            if length_us > 0 and end_us <= self._over.time_us:
+                self._lengths_us[asked] = length_us
+        if self._over is not None and not self._asked:
+            slowest = sorted(self._lengths_us, key=self._lengths_us.__getitem__, reverse=True)[:SLOWEST_MAX]
+            lengths = (f"{unit} {self._lengths_us[unit] / SECOND_US:.3f} s" for unit in slowest)
+            over, self._over, self.is_told = self._over._replace(detail=", ".join(lengths)), None, True
+            yield over
+
+
 class Units:
     """Hears what becomes of units, and gives it as a row and as events."""
 
@@ -163,6 +216,7 @@ class Units:
         self._states: UnitStates | None = None
         self._bus: SdBus | None = None
         self._asked: dict[int, tuple[str, str]] = {}
+        self._startup = Startup()
         self._counts = dict.fromkeys(COUNTED, 0)
         self._overruns = 0
 
@@ -173,6 +227,7 @@ class Units:
         """
         if self._states is None:
             self._states = UnitStates(clock_gettime_ns(CLOCK_MONOTONIC) // 1000, _noted(host))
+            self._startup.is_told = bool(host.folder) and os.path.exists(f"{host.folder}/{STARTUP_NOTE}")
         changes: list[UnitChange] = []
         heard = 0
         for services, message in self._signals.take(host, MESSAGES_MAX):
@@ -192,10 +247,7 @@ class Units:
         if service == SYSTEMD:
             bus.send(MANAGER, "Subscribe")
             self._bus, self._asked = bus, {bus.send(MANAGER, "ListUnitsFiltered", ["failed"]): ("", "")}
-            self._ask_startup(bus)
-
-    def _ask_startup(self, bus: SdBus) -> None:
-        self._asked[bus.send((*MANAGER[:2], _PROPERTIES), "GetAll", MANAGER[2])] = ("", MANAGER[2])
+            self._startup.ask(bus)
 
     def _change(self, states: UnitStates, services: frozenset[str], message: SdMessage) -> Iterator[UnitChange]:
         """Read a message.
@@ -209,7 +261,7 @@ class Units:
             yield UnitChange(FAILED, message.read("s"), f"not started: {_LOST_JOBS.get(message.read('s'), '')}")
         elif SYSTEMD in services and message.is_signal(MANAGER[2], "StartupFinished"):
             if self._bus is not None:
-                self._ask_startup(self._bus)
+                self._startup.ask(self._bus)
         elif SYSTEMD in services and message.is_signal(_PROPERTIES, "PropertiesChanged"):
             yield from _properties(states, name_of(message.path), message.read("s"), message)
         elif MACHINED in services and (done := _DONE.get(message.member)):
@@ -220,27 +272,21 @@ class Units:
             yield UnitChange(OOM_KILL, where.rpartition("/")[2], f"by systemd-oomd, of {where}: {reason}")
 
     def _answered(self, states: UnitStates, message: SdMessage) -> Iterator[UnitChange]:
-        """What failed before is there, or how a unit of these did."""
-        asked = self._asked.pop(message.answers, None)
-        if asked is None or message.is_error() or self._bus is None:
+        """What failed before is there, or how a unit of these did, or something of a boot."""
+        if self._bus is None:
             return
-        if asked[1] == MANAGER[2]:
-            yield from startup(message.properties(_MANAGER_PROPERTIES))
+        asked = self._asked.pop(message.answers, None)
+        if asked is None:
+            yield from self._startup.answered(self._bus, message)
+            return
+        if message.is_error():
             return
         if asked[0]:
             yield from _properties(states, *asked, message)
             return
-        with message.within("a", "(ssssssouso)"):
-            for _ in range(EARLIER_MAX):
-                with message.within("r", "ssssssouso") as there:
-                    if not there:
-                        break
-                    unit = message.read("s")
-                    message.skip("sssss")
-                    where = (SYSTEMD, message.read("o"), _PROPERTIES)
-                    message.skip("uso")
-                for interface in (SERVICE, UNIT) if unit.endswith(".service") else (UNIT,):
-                    self._asked[self._bus.send(where, "GetAll", interface)] = (unit, interface)
+        for unit, path, _ in listed(message, EARLIER_MAX):
+            for interface in (SERVICE, UNIT) if unit.endswith(".service") else (UNIT,):
+                self._asked[self._bus.send((SYSTEMD, path, _PROPERTIES), "GetAll", interface)] = (unit, interface)
 
     def _tell(self, host: Host, changes: list[UnitChange]) -> None:
         """Tell of each kind, the worst first; of many only how many they are, and which."""
@@ -258,7 +304,9 @@ class Units:
                 host.tell_event(kind, "", total, detail=", ".join(of_unit))
                 continue
             for event in (_event(same) for same in of_unit.values()):
-                host.tell_event(*event[:3], happened_ns=event.happened_ns, known_from=event.known_from)
+                host.tell_event(
+                    *event[:3], detail=event.detail, happened_ns=event.happened_ns, known_from=event.known_from
+                )
 
 
 def _properties(states: UnitStates, unit: str, interface: str, message: SdMessage) -> Iterator[UnitChange]:
@@ -266,6 +314,25 @@ def _properties(states: UnitStates, unit: str, interface: str, message: SdMessag
         states.service(unit, message.properties(_SERVICE_PROPERTIES))
     elif interface == UNIT:
         yield from states.unit(unit, message.properties(_UNIT_PROPERTIES))
+
+
+def listed(message: SdMessage, most: int) -> Iterator[tuple[str, str, str]]:
+    """Name, path and state of so many units of a list.
+
+    :raises OSError: where there are more, or it is none.
+    """
+    with message.within("a", "(ssssssouso)"):
+        for _ in range(most):
+            with message.within("r", "ssssssouso") as there:
+                if not there:
+                    break
+                unit = message.read("s")
+                message.skip("ss")
+                state = message.read("s")
+                message.skip("ss")
+                path = message.read("o")
+                message.skip("uso")
+            yield unit, path, state
 
 
 def startup(values: Mapping[str, int | str]) -> Iterator[UnitChange]:
@@ -282,9 +349,9 @@ def startup(values: Mapping[str, int | str]) -> Iterator[UnitChange]:
         "initrd": userspace_us - initrd_us if initrd_us else 0,
         "userspace": finish_us - userspace_us,
     }
-    listed = ", ".join(f"{phase} {length / SECOND_US:.3f} s" for phase, length in phases.items() if length > 0)
+    lengths = ", ".join(f"{phase} {length / SECOND_US:.3f} s" for phase, length in phases.items() if length > 0)
     total_s = sum(phases.values()) / SECOND_US
-    yield UnitChange(STARTUP, "", f"{total_s:.3f} s: {listed}", finish_us, int(values.get("FinishTimestamp", 0)))
+    yield UnitChange(STARTUP, "", f"{total_s:.3f} s: {lengths}", finish_us, int(values.get("FinishTimestamp", 0)))
 
 
 def _once(host: Host, changes: Iterable[UnitChange]) -> Iterator[UnitChange]:
@@ -318,12 +385,12 @@ def _without_restarted(changes: list[UnitChange]) -> Iterator[UnitChange]:
 
 def _event(same: list[UnitChange]) -> HostEvent:
     """One event of what became of one unit: the last of it, and how often."""
-    kind, unit, text, time_us, utc_us = same[-1]
+    kind, unit, text, time_us, utc_us, detail = same[-1]
     if len(same) > 1:
         text = f"{len(same)} times; {text}".removesuffix("; ")
     if not time_us or clock_gettime_ns(CLOCK_MONOTONIC) // 1000 - time_us < LATE_US:
-        return HostEvent(kind, unit, text)
-    return HostEvent(kind, unit, text, "", utc_us * 1000, "systemd")
+        return HostEvent(kind, unit, text, detail)
+    return HostEvent(kind, unit, text, detail, utc_us * 1000, "systemd")
 
 
 def _bound(remembered: dict[_K, _T]) -> None:

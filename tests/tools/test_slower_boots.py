@@ -74,6 +74,59 @@ def test_boots_that_became_faster_are_not_slower() -> None:
     assert slowdown(boots[::-1]) is None
 
 
+PARTS = ("core", "daemon", "tools", "common", "utils", "client", "plugins", "data", "bin", "extra")
+WELL_KNOWN = (
+    "postgresql",
+    "nginx",
+    "cups",
+    "bluetooth",
+    "docker",
+    "mysql",
+    "redis",
+    "avahi",
+    "snapd",
+    "libvirt",
+    "zram",
+)
+
+
+def upgrades(random: np.random.Generator, day: int, count: int) -> list[MachineChange]:
+    """What a run of the package manager upgraded that day."""
+    names = [
+        f"{WELL_KNOWN[random.integers(len(WELL_KNOWN))]}-{PARTS[random.integers(len(PARTS))]}" for _ in range(count)
+    ]
+    others = [f"lib{''.join(random.choice(list('abcdefghijklmnop'), 6))}{random.integers(9)}" for _ in range(count)]
+    chosen = [*others, *[name for name in names if random.random() < 0.1]][:count]
+    return [
+        MachineChange(day * DAY_NS + number, f"upgraded {name}:amd64", "1", "2") for number, name in enumerate(chosen)
+    ]
+
+
+def test_the_package_is_among_the_first_three_of_all_that_changed_in_ninety_days() -> None:
+    """A boot a day, three or four packages on each, thirty on the day on which one unit becomes slower."""
+    hits = 0
+    for seed in range(SEEDS):
+        boots, at = synthetic(seed, 0.1, has_step=True)
+        random = np.random.default_rng(seed + 1000)
+        slow = WELL_KNOWN[seed % len(WELL_KNOWN)]
+        units = {f"{name}.service": float(random.uniform(0.2, 1.5)) for name in WELL_KNOWN}
+        measured_boots = []
+        for number, boot in enumerate(boots):
+            lengths = {unit: length * float(random.lognormal(0, 0.1)) for unit, length in units.items()}
+            lengths[f"{slow}.service"] += 4.0 * (number >= at)
+            measured_boots.append(boot._replace(time_ns=number * DAY_NS + DAY_NS // 2, units_s=lengths))
+        changes = [change for day in range(BOOTS) for change in upgrades(random, day, 30 if day == at else 5)]
+        culprit = MachineChange(at * DAY_NS + 99, f"upgraded {slow}:amd64", "1", "2")
+        changes = sorted([*changes, culprit])
+        assert len(changes) >= 300
+        found = slowdown(measured_boots)
+        if found is not None:
+            start_ns, end_ns = measured_boots[found.at - 1].time_ns, measured_boots[found.at].time_ns
+            near = [change for change in changes if start_ns < change.time_ns <= end_ns]
+            hits += culprit in [change for change, _ in ranked(near, found.phase, found.units_s)[:3]]
+    assert hits >= 90
+
+
 def test_too_few_are_not_told_of() -> None:
     few = [MeasuredBoot(number, (0.0, 0.0, 1.0, 0.0, 9.0 + 30 * (number > 6))) for number in range(VALUES_MIN)]
     assert slowdown(few) is not None
