@@ -5,7 +5,7 @@ Source: files that ``sysmond.sources.settings`` names.
 """
 
 from sysmond.probe import Lane, Probe, Table, hookimpl, text
-from sysmond.sources.settings import KIND, PLAN, Settings
+from sysmond.sources.settings import KIND, PLAN, KernelSettings
 
 INTERVAL_S = 60.0
 
@@ -21,4 +21,6 @@ SETTING = Table(
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``setting``."""
-    return [Probe(SETTING, Settings().read, INTERVAL_S, Lane.BACKGROUND, subsystems=("block",), told_kinds=(KIND,))]
+    return [
+        Probe(SETTING, KernelSettings().read, INTERVAL_S, Lane.BACKGROUND, subsystems=("block",), told_kinds=(KIND,))
+    ]

@@ -22,7 +22,8 @@ _ROUTE = struct.Struct("=BBBBBBBBI")  # Family, lengths of destination and sourc
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_VIA = 1, 4, 5, 18
 SCOPE_SITE, FLAG_TEMPORARY = 200, 0x01
-FAMILIES = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
+_IPV4, _IPV6 = 2, 10  # AF_INET and AF_INET6: families of addresses, by which nothing is sent here.
+FAMILIES = {"ipv4": _IPV4, "ipv6": _IPV6}
 # An address that is nobody's in particular: that of a root server of DNS.
 WORLD = {"ipv4": "198.41.0.4", "ipv6": "2001:503:ba3e::2:30"}
 NO_ROUTE = frozenset({ENETUNREACH, EHOSTUNREACH, EACCES})  # EACCES: a route that prohibits.
@@ -66,8 +67,8 @@ def parse(content: bytes) -> InterfaceAddress | None:
     packed = values.get(IFA_LOCAL) or values.get(IFA_ADDRESS, b"")
     if scope > SCOPE_SITE or family not in FAMILIES.values():
         return None
-    is_temporary = family == socket.AF_INET6 and bool(flags & FLAG_TEMPORARY)
-    version = 4 if family == socket.AF_INET else 6
+    is_temporary = family == _IPV6 and bool(flags & FLAG_TEMPORARY)
+    version = 4 if family == _IPV4 else 6
     return InterfaceAddress(_name(interface), f"{ip_address(packed)}/{prefix}", version, is_temporary)
 
 

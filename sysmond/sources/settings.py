@@ -49,7 +49,7 @@ def parse(content: bytes) -> str:
     return "".join(sign for sign in (chosen[1] if chosen else line) if sign.isprintable())[:LENGTH_MAX]
 
 
-class Settings:
+class KernelSettings:
     """Reads them all, and remembers in the folder of the lane, which lasts as long as the boot, what they were."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from sysmond_probes import setting as probe
 
 from sysmond.base.model import Lane, Sensitivity, check_table
 from sysmond.probe import Host
-from sysmond.sources.settings import PLAN, Settings, parse
+from sysmond.sources.settings import PLAN, KernelSettings, parse
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def host_of(root: Path) -> Host:
     return made
 
 
-def told(settings: Settings, host: Host) -> list[tuple[str, str]]:
+def told(settings: KernelSettings, host: Host) -> list[tuple[str, str]]:
     list(settings.read(host))
     return [event[1:3] for event in host.take_events()]
 
@@ -62,7 +62,7 @@ def test_a_value_is_read(content: bytes, expected: str) -> None:
 
 def test_what_there_is_is_a_row_each(root: Path) -> None:
     (root.parent / "plan.json").write_text("{}")
-    rows = dict(Settings().read(host_of(root)))
+    rows = dict(KernelSettings().read(host_of(root)))
     assert rows.pop(PLAN) == ("44136fa355b3",)
     assert rows == {
         "vm.swappiness": ("60",),
@@ -73,20 +73,20 @@ def test_what_there_is_is_a_row_each(root: Path) -> None:
 
 
 def test_a_change_is_told_once_also_where_it_came_between_two_readers(root: Path) -> None:
-    host, settings = host_of(root), Settings()
+    host, settings = host_of(root), KernelSettings()
     assert told(settings, host) == []
     write(root, "proc/sys/vm/swappiness", "10\n")
     assert told(settings, host) == [("vm.swappiness", "60 → 10")]
     assert told(settings, host) == []
     write(root, "sys/block/sda/queue/scheduler", "[none] mq-deadline\n")
-    again = Settings()
+    again = KernelSettings()
     assert told(again, host) == [("io_scheduler.sda", "mq-deadline → none")]
     assert told(again, host) == []
-    assert told(Settings(), host) == []
+    assert told(KernelSettings(), host) == []
 
 
 def test_what_comes_or_goes_is_no_change(root: Path) -> None:
-    host, settings = host_of(root), Settings()
+    host, settings = host_of(root), KernelSettings()
     told(settings, host)
     write(root, "sys/block/sdb/queue/scheduler", "[none]\n")
     (root / "proc/sys/vm/swappiness").unlink()
@@ -98,4 +98,4 @@ def test_what_comes_or_goes_is_no_change(root: Path) -> None:
 def test_a_damaged_note_is_none(root: Path, content: str) -> None:
     host = host_of(root)
     (root.parent / "lane/setting.seen").write_text(content)
-    assert told(Settings(), host) == []
+    assert told(KernelSettings(), host) == []
