@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sysmon_tools.output import add_format, display
 from sysmon_tools.quantities import duration
-from sysmon_tools.slower_boots import NAMES as REASONS
-from sysmon_tools.slower_boots import PHASES, MeasuredBoot, explained, measured
+from sysmon_tools.startups import PHASES, MeasuredBoot, measured
 from sysmond.base import clock, timespec
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.terminal import say
@@ -78,6 +77,9 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     from sysmon_tools.rows import RowTable, send_rows  # noqa: PLC0415  numpy: --help needs none of it
 
     if options.explain:
+        from sysmon_tools.slower_boots import NAMES as REASONS  # noqa: PLC0415  numpy, as above
+        from sysmon_tools.slower_boots import explained  # noqa: PLC0415  as above
+
         rows, nothing = explained(archive, clock.relation().realtime_ns)
         told = RowTable(REASONS, rows)
         send_rows(options.format, told, told, nothing=nothing)

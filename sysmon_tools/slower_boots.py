@@ -10,21 +10,16 @@ import numpy as np
 
 from sysmon_tools.change_point import SURE_MIN, VALUES_MIN, Floats, step_at, sureness
 from sysmon_tools.changes import MachineChange, between
+from sysmon_tools.startups import PHASES, MeasuredBoot, measured
 from sysmond.base import timespec
 from sysmond.base.clock import SECOND_NS
 
 if TYPE_CHECKING:
-    from sysmond.base.result import Event
     from sysmond.history import Archive
 
-STARTUP = "startup"
-PHASES = ("firmware", "loader", "kernel", "initrd", "userspace")
 NAMES = ("rank", "time", "what", "before", "after", "because")
-BOOTS_MAX = 400
 LISTED_MAX = 20
 SHORTEST_S = 1e-3
-# The same boot, told by a recorder that was started again with nothing left of the first.
-SAME_NS = 5 * SECOND_NS
 CERTAIN_MIN = 4.5
 # What of a change's name makes it likelier, by the phase that grew.
 NAMED = {
@@ -46,24 +41,6 @@ NAMED = {
 }
 # A unit that makes less of what grew is left out; so many are shown; shorter words say nothing.
 UNIT_PART, UNITS_SHOWN_MAX, WORD_MIN = 0.15, 3, 3
-_UNIT = re.compile(r"([^\s,]+) ([0-9]+\.[0-9]+) s")
-_PHASE = re.compile(r"([a-z]+) ([0-9]+\.[0-9]+) s")
-
-
-class MeasuredBoot(NamedTuple):
-    """When a boot was over (UTC ns), and how long its phases took, in seconds; 0.0 for one that it had not.
-
-    ``units_s``: how long each of its slowest units took.
-    """
-
-    time_ns: int
-    phases_s: tuple[float, ...]
-    units_s: Mapping[str, float] = MappingProxyType({})
-
-    @property
-    def total_s(self) -> float:
-        """How long it took in all."""
-        return sum(self.phases_s)
 
 
 class Slowdown(NamedTuple):
@@ -76,21 +53,6 @@ class Slowdown(NamedTuple):
     phase: str
     grown_s: float
     units_s: Mapping[str, float]
-
-
-def measured(events: Sequence["Event"]) -> list[MeasuredBoot]:
-    """The boots that events tell of, in order, each once."""
-    boots: list[MeasuredBoot] = []
-    for event in events:
-        phases = dict(_PHASE.findall(event.text.partition(": ")[2])) if event.kind == STARTUP else {}
-        if not phases:
-            continue
-        units_s = {unit: float(length) for unit, length in _UNIT.findall(event.detail)}
-        boot = MeasuredBoot(event.time_ns, tuple(float(phases.get(phase, 0.0)) for phase in PHASES), units_s)
-        is_new = not boots or boot.phases_s != boots[-1].phases_s or boot.time_ns - boots[-1].time_ns > SAME_NS
-        if boot.total_s > 0 and is_new:
-            boots.append(boot)
-    return boots[-BOOTS_MAX:]
 
 
 def slowdown(boots: Sequence[MeasuredBoot]) -> Slowdown | None:

@@ -13,7 +13,8 @@ import pytest
 from sysmon_tools import sysmon
 from sysmon_tools.change_point import SIDE_MIN, VALUES_MIN, step_at, sureness
 from sysmon_tools.changes import MachineChange
-from sysmon_tools.slower_boots import PHASES, MeasuredBoot, measured, ranked, slowdown
+from sysmon_tools.slower_boots import ranked, slowdown
+from sysmon_tools.startups import PHASES, MeasuredBoot, measured
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Sensitivity
