@@ -5,9 +5,11 @@ Source: org.freedesktop.login1(5). Whose a session is stands in ``/run/systemd/s
 Standard library only.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from errno import ENOENT
 from typing import NamedTuple
 
 from sysmond.probe import Host, Row
@@ -62,8 +64,10 @@ class Sessions:
     def read(self, host: Host) -> Iterator[Row]:
         """Give the one row, and tell what happened.
 
-        :raises OSError: where there is no bus.
+        :raises OSError: where there is no bus, or no logind.
         """
+        if not os.path.isdir(f"{host.root}{FOLDER}"):
+            raise FileNotFoundError(ENOENT, "no logind", FOLDER)
         heard = 0
         for services, message in self._signals.take(host, MESSAGES_MAX):
             heard += 1

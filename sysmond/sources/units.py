@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from errno import ENOENT
 from time import CLOCK_MONOTONIC, clock_gettime_ns
 from typing import NamedTuple, TypeVar
 
@@ -223,8 +224,10 @@ class Units:
     def read(self, host: Host) -> Iterator[Row]:
         """Give the one row, and tell what happened.
 
-        :raises OSError: where there is no bus.
+        :raises OSError: where there is no bus; never of another machine.
         """
+        if host.root:
+            raise OSError(ENOENT, "only the running machine can be heard")
         if self._states is None:
             self._states = UnitStates(clock_gettime_ns(CLOCK_MONOTONIC) // 1000, _noted(host))
             self._startup.is_told = bool(host.folder) and os.path.exists(f"{host.folder}/{STARTUP_NOTE}")

@@ -27,6 +27,9 @@ NOBODY = 65534
 INT64 = range(-(2**63), 2**63)
 # Restricted tables that anybody may read by himself, and why they are restricted all the same.
 FOR_EVERYBODY = {
+    "address": "rtnetlink tells everybody; where the machine is",
+    "route": "rtnetlink tells everybody; where the machine is",
+    "session": "logind tells everybody; who uses the machine when",
     "motion": "files of sysfs; how somebody moves",
     "proximity": "files of sysfs; whether somebody is there",
     "screen": "files of sysfs; when people are away",
