@@ -5,6 +5,8 @@
 READINGS = 3
 # Firmware and embedded controllers are asked no more often than this, whoever wants it.
 FIRMWARE_S = 10
+# Nothing is read more seldom than this because somebody wants so: shorter troubles would leave no trace.
+BACK_MAX_S = 60
 # Nothing is asked more seldom than this because it is slow.
 EASED_MAX_S = 300
 

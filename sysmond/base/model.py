@@ -83,6 +83,7 @@ class Cause(StrEnum):
     IN_THE_FUTURE = "in the future"
     ASLEEP = "asleep"
     IN_USE = "in use"
+    HOLD_BACK = "held back"
 
 
 class Absence(NamedTuple):

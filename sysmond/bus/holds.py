@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds: to sample tables more often, or to leave the disk alone, for as long as a client keeps a descriptor.
+"""Holds: to read tables more or less often, or to leave the disk alone, for as long as a client keeps a descriptor.
 
 As in logind the descriptor is the lock: it is the writing end of a pipe, and where its last copy is closed, the
 hold ends; it also ends when its time is up, and when something is written. What holds ask for is ordered of the
@@ -9,12 +9,13 @@ other parts for a short while, again and again, so that they are free when this 
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.eased_pace import BACK_MAX_S
 from sysmond.base.model import Lane, Sensitivity
 from sysmond.bus.parts import ask
 from sysmond.bus.wire.callers import Caller
@@ -43,14 +44,18 @@ RISEN_S = 2.0
 DIED = "died"
 ANSWER_S = 10.0
 
-RATE, FLUSH = "rate", "flush"
+RATE, BACK, FLUSH = "rate", "back", "flush"
 HoldRow = tuple[str, list[str], int, str, str, int, int]
 
 
 class Hold(NamedTuple):
-    """``tables`` are read every ``period_ns``; without any the disk is left alone. ``until_ns``: in boot time."""
+    """What somebody wants: ``tables`` read every ``period_ns``, or the disk left alone. ``until_ns``: in boot time.
+
+    ``kind``: ``rate`` (at least so often), ``back`` (no more often) or ``flush``.
+    """
 
     number: int
+    kind: str
     tables: tuple[str, ...]
     period_ns: int
     who: str
@@ -59,10 +64,16 @@ class Hold(NamedTuple):
     until_ns: int
     lock: int
 
-    @property
-    def kind(self) -> str:
-        """``rate`` or ``flush``."""
-        return RATE if self.tables else FLUSH
+
+class Wish(NamedTuple):
+    """How all holds together want a table read: at least every ``period_ns``, and otherwise only every ``back_ns``.
+
+    0: nobody says so. ``why`` it is to be read more seldom.
+    """
+
+    period_ns: int = 0
+    back_ns: int = 0
+    why: str = ""
 
 
 class Holds(Interface):
@@ -70,11 +81,21 @@ class Holds(Interface):
 
     NAME = MANAGER
 
-    def __init__(self, folders: Folders, plan: Callable[[], Plan], changed: Callable[["Holds", str], None]) -> None:
-        """``plan``: gives the one in force. ``changed``: tells that a property has changed."""
+    def __init__(
+        self,
+        folders: Folders,
+        plan: Callable[[], Plan],
+        changed: Callable[["Holds", str], None],
+        watched: Callable[[], Collection[str]],
+    ) -> None:
+        """``plan``: gives the one in force. ``changed``: tells that a property has changed.
+
+        ``watched``: gives the tables of all subscriptions; nobody reads those more seldom than planned.
+        """
         self._folders = folders
         self._plan = plan
         self._changed = changed
+        self._watched = watched
         self._there: dict[int, Hold] = {}
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -114,20 +135,50 @@ class Holds(Interface):
                 f"period {period_ns} ns; {least_ns} ns is the smallest that works for "
                 f"{'this table' if len(wanted) == 1 else 'these tables'}, {HOLD_S_MAX * SECOND_NS} ns the longest"
             )
-        return await self._add(request.caller, wanted, period_ns, (who, why), HOLD_S_MAX)
+        return await self._add(request.caller, RATE, wanted, period_ns, (who, why), HOLD_S_MAX)
+
+    @method("tables:as period_ns:t who:s why:s", "lock:h", action="configure")
+    async def hold_back(self, request: CallContext, tables: list[str], period_ns: int, who: str, why: str) -> int:
+        """Have tables, or all, read only every so many ns while the descriptor is open, for an hour at most."""
+        wanted = tuple(dict.fromkeys(tables)) or self._visible(request.caller)
+        if len(tables) > TABLES_MAX:
+            raise InvalidArgumentError(f"{len(tables)} tables; expected up to {TABLES_MAX}, or none for all")
+        self._lanes(wanted, request.caller)
+        if not SECOND_NS <= period_ns <= BACK_MAX_S * SECOND_NS:
+            right = f"expected {SECOND_NS} to {BACK_MAX_S * SECOND_NS}"
+            raise InvalidArgumentError(f"period {period_ns} ns; {right}")
+        return await self._add(request.caller, BACK, wanted, period_ns, (who, why), HOLD_S_MAX)
 
     @method("who:s why:s max_seconds:u", "lock:h", action="flush")
     async def inhibit_flush(self, request: CallContext, who: str, why: str, max_seconds: int) -> int:
         """Have nothing written to the disk while the descriptor is open, unless memory is full or somebody asks."""
         if not 1 <= max_seconds <= HOLD_S_MAX:
             raise InvalidArgumentError(f"max_seconds {max_seconds}; expected 1 to {HOLD_S_MAX}")
-        return await self._add(request.caller, (), 0, (who, why), max_seconds)
+        return await self._add(request.caller, FLUSH, (), 0, (who, why), max_seconds)
 
     def receive(self, _boottime_ns: int, kind: str, *_: object) -> None:
         """Tell a part that died, and was started again, what it cannot know."""
         if kind == DIED and self._there and self._timer is not None:
             self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_later(RISEN_S, self._renew)
+
+    def follow_watched(self) -> None:
+        """Somebody watches other tables than before: those are not held back."""
+        tables = tuple(dict.fromkeys(table for hold in self._of(BACK) for table in hold.tables))
+        if tables:
+            self._tell_soon(tables, is_flush=False)
+
+    def _of(self, kind: str) -> list[Hold]:
+        return [hold for hold in self._there.values() if hold.kind == kind]
+
+    def _visible(self, caller: Caller) -> tuple[str, ...]:
+        """All tables that are read and that a caller may see."""
+        may_see = caller.sensitivities
+        return tuple(
+            probe.table
+            for probe in self._plan().probes
+            if probe.enabled and probe.sensitivity in may_see and probe.lane in LANES
+        )
 
     def _lanes(self, tables: tuple[str, ...], caller: Caller) -> list[Lane]:
         known = {probe.table: probe.lane for probe in self._plan().probes if probe.sensitivity in caller.sensitivities}
@@ -137,7 +188,7 @@ class Holds(Interface):
         return [known[table] for table in tables]
 
     async def _add(
-        self, caller: Caller, tables: tuple[str, ...], period_ns: int, said: tuple[str, str], seconds: int
+        self, caller: Caller, kind: str, tables: tuple[str, ...], period_ns: int, said: tuple[str, str], seconds: int
     ) -> int:
         for name, word in zip(("who", "why"), said, strict=True):
             if not 0 < len(word) <= WORDS_LENGTH_MAX:
@@ -149,10 +200,10 @@ class Holds(Interface):
         lock, given = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._number += 1
         until_ns = clock.boottime_ns() + seconds * SECOND_NS
-        hold = Hold(self._number, tables, period_ns, *said, caller.uid, until_ns, lock)
+        hold = Hold(self._number, kind, tables, period_ns, *said, caller.uid, until_ns, lock)
         self._there[hold.number] = hold
         try:
-            await self._tell(tables, is_flush=not tables)
+            await self._tell(tables, is_flush=kind == FLUSH)
         except BaseException:
             os.close(given)
             self._end(hold)
@@ -169,7 +220,7 @@ class Holds(Interface):
         asyncio.get_running_loop().remove_reader(hold.lock)
         os.close(hold.lock)
         self._changed(self, "Holds")
-        self._tell_soon(hold.tables, is_flush=not hold.tables)
+        self._tell_soon(hold.tables, is_flush=hold.kind == FLUSH)
         if not self._there and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -187,7 +238,7 @@ class Holds(Interface):
         for hold in [other for other in self._there.values() if other.until_ns <= now_ns]:
             self._end(hold)
         tables = tuple(dict.fromkeys(table for hold in self._there.values() for table in hold.tables))
-        self._tell_soon(tables, is_flush=any(not hold.tables for hold in self._there.values()))
+        self._tell_soon(tables, is_flush=bool(self._of(FLUSH)))
         self._wait()
 
     def _tell_soon(self, tables: tuple[str, ...], *, is_flush: bool) -> None:
@@ -208,28 +259,39 @@ class Holds(Interface):
         """
         now_ns = clock.boottime_ns()
         if is_flush:
-            until_ns = max((hold.until_ns for hold in self._there.values() if not hold.tables), default=now_ns)
+            until_ns = max((hold.until_ns for hold in self._of(FLUSH)), default=now_ns)
             seconds = min(ORDER_S, -(-(until_ns - now_ns) // SECOND_NS))
             await ask(self._folders, ARCHIVER, {"do": "hold_flush", "seconds": max(0, seconds)}, ANSWER_S)
         lanes = {probe.table: probe.lane for probe in self._plan().probes}
-        orders: dict[tuple[Lane, int], list[str]] = {}
+        orders: dict[tuple[Lane, Wish], list[str]] = {}
+        watched = self._watched()
         for table in tables:
-            period_ns = min((hold.period_ns for hold in self._there.values() if table in hold.tables), default=0)
             if table in lanes:
-                orders.setdefault((lanes[table], period_ns), []).append(table)
-        for (lane, period_ns), those in orders.items():
+                orders.setdefault((lanes[table], self._wish(table, watched)), []).append(table)
+        for (lane, wish), those in orders.items():
             if lane not in LANES:  # As often as it may, it is read anyway.
                 continue
-            left = await self._order(lane, those, period_ns)
+            left = await self._order(lane, those, wish)
             if left and lane is Lane.REALTIME:  # Too slow for its lane, a table may have moved to the other one.
-                slowest_ns = period_ns and max(period_ns, PERIOD_MIN_NS[Lane.BACKGROUND])
-                left = await self._order(Lane.BACKGROUND, left, slowest_ns)
-            if left and period_ns:
+                slowest_ns = wish.period_ns and max(wish.period_ns, PERIOD_MIN_NS[Lane.BACKGROUND])
+                left = await self._order(Lane.BACKGROUND, left, wish._replace(period_ns=slowest_ns))
+            if left and wish.period_ns:
                 raise RefusedError(f"table {left[0]!r}: is not being read; expected one that is")
 
-    async def _order(self, lane: Lane, tables: list[str], period_ns: int) -> list[str]:
+    def _wish(self, table: str, watched: Collection[str]) -> Wish:
+        """What all holds together say of a table: of those of a kind the shortest period counts."""
+        period_ns = min((hold.period_ns for hold in self._of(RATE) if table in hold.tables), default=0)
+        backs = [hold for hold in self._of(BACK) if table in hold.tables and table not in watched]
+        if not backs:
+            return Wish(period_ns)
+        often = min(backs, key=lambda hold: hold.period_ns)
+        return Wish(period_ns, often.period_ns, f"{often.who}: {often.why}")
+
+    async def _order(self, lane: Lane, tables: list[str], wish: Wish) -> list[str]:
         """Order a lane to read tables so often, 0: as planned; gives those that it does not read."""
-        order: Order = {"do": "hold", "tables": tables, "interval_ns": period_ns, "seconds": ORDER_S}
+        order: Order = {"do": "hold", "tables": tables, "interval_ns": wish.period_ns, "seconds": ORDER_S}
+        if wish.back_ns:
+            order |= {"back_ns": wish.back_ns, "why": wish.why}
         answer = await ask(self._folders, WRITERS[lane], order, ANSWER_S)
         read = answer.get("tables")
         return [table for table in tables if table not in (read if isinstance(read, list) else [])]

@@ -47,13 +47,15 @@ def _values(part: BusPart, probes: Probes, readers: Readers) -> list[Interface]:
         part.service.changed(OBJECT_PATH, holds, name)
 
     events = Events(emit, is_restricted)
-    holds = Holds(part.settings.folders, lambda: part.plan, changed)
+    subscriptions = Subscriptions(part.service, latest)
+    holds = Holds(part.settings.folders, lambda: part.plan, changed, subscriptions.tables)
+    subscriptions.when_changed = holds.follow_watched
     part.when_recorded += [events.receive, holds.receive]
     part.needed_by.append(holds.are_there)
     return [
         Values(latest),
         History(readers, latest),
-        Subscriptions(part.service, latest),
+        subscriptions,
         events,
         holds,
     ]

@@ -153,6 +153,11 @@ class Subscription(Interface):
         """How many signals were not sent because those before were not read."""
         return self._dropped
 
+    @property
+    def tables(self) -> set[str]:
+        """The tables that it watches series of."""
+        return {watch.series.table for watch in self._watches}
+
     def concerns(self, tables: Iterable[str]) -> bool:
         """Whether any rule means one of these tables."""
         return any(matcher.table(table) for table in tables for _, matcher in self._rules)
@@ -262,7 +267,13 @@ class Subscriptions(Interface):
         self._resolved_ns = 0
         self._look_ns = 0
         self._number = 0
+        # Called when the tables that subscribers watch may be others.
+        self.when_changed: Callable[[], None] = lambda: None
         self._timer: asyncio.TimerHandle | None = None
+
+    def tables(self) -> set[str]:
+        """The tables that anybody watches."""
+        return {table for subscription in self._there.values() for table in subscription.tables}
 
     @method("rules:a(sdda{sv}) options:a{sv}", "subscription:o")
     def subscribe(self, request: CallContext, rules: list[Sequence[Any]], options: Options) -> Pieces[str]:
@@ -287,6 +298,7 @@ class Subscriptions(Interface):
         caller.when_gone(end)
         self._there[path] = made
         self._service.export(path, made, owner=caller)
+        self.when_changed()
         # Not before the answer is on its way: who is told would not know by whom.
         self._look_in(0.0)
         return path
@@ -305,6 +317,7 @@ class Subscriptions(Interface):
         if gone is not None:
             gone.owner.forget(gone._end)  # noqa: SLF001  what it was given by us
             self._service.withdraw(path)
+            self.when_changed()
         if not self._there and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -338,6 +351,7 @@ class Subscriptions(Interface):
             # What was there and is gone may come again.
             with suppress(NotFoundError, NotAuthorizedError):
                 yield from subscription.resolve(self._latest)
+            self.when_changed()
         if subscription.path not in self._there:
             return
         now, now_ns = self._latest.look(), clock.boottime_ns()

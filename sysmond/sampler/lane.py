@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from sysmond.base import clock, event_kinds
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.eased_pace import BACK_MAX_S
 from sysmond.base.model import Absence, Lane, Sensitivity
 from sysmond.errors import EXIT_AGAIN, Error, UsageError
 from sysmond.machine import control, realtime
@@ -344,6 +345,8 @@ class Sampler:
             self._write(ring, source, tick_ns, readings[source])
 
     def _write(self, ring: RingWriter, source: Source, tick_ns: int, reading: Reading | Pieces | Absence) -> None:
+        if source.slowed is not None:  # Until the next reading, others are missing.
+            ring.absence(source.index, tick_ns, *source.slowed)
         if isinstance(reading, Pieces):
             self._write_records(ring, source, tick_ns, reading)
             return
@@ -541,7 +544,7 @@ class Sampler:
             case {"do": "plan"}:
                 return self._take_plan()
             case {"do": "hold", "tables": list(tables), "interval_ns": int(interval_ns), "seconds": int(seconds)}:
-                return self._hold(list(map(str, tables)), interval_ns, seconds)
+                return self._hold(list(map(str, tables)), interval_ns, seconds, order)
             case {"do": "look", "subsystems": list(subsystems)}:
                 return {"ok": True, "tables": self._look(set(map(str, subsystems)))}
             case {"do": "forgive", "table": str(table)}:
@@ -579,18 +582,22 @@ class Sampler:
                 self._say(refusal)
         return {"ok": True}
 
-    def _hold(self, tables: list[str], interval_ns: int, seconds: int) -> control.Order:
-        """Sample tables more often for a while; an interval of 0 ends that."""
+    def _hold(self, tables: list[str], interval_ns: int, seconds: int, order: control.Order) -> control.Order:
+        """Sample tables more often, or at most every ``back_ns``, for a while; where both are 0, as planned."""
+        back_ns, why = order.get("back_ns", 0), str(order.get("why", ""))
+        if not isinstance(back_ns, int) or not 0 <= back_ns <= BACK_MAX_S * SECOND_NS:
+            raise Error(f"hold: back_ns {back_ns!r}; expected 0 to {BACK_MAX_S * SECOND_NS}")
         low_ns = HOLD_MIN_NS[self._lane]
         if interval_ns and interval_ns < low_ns:
             raise Error(f"hold: interval_ns {interval_ns}; expected {low_ns} or more, or 0 to end it")
-        if not 0 < seconds <= HOLD_MAX_S and interval_ns:
+        if not 0 < seconds <= HOLD_MAX_S and (interval_ns or back_ns):
             raise Error(f"hold: seconds {seconds}; expected 1 to {HOLD_MAX_S}")
         mine = [table for table in tables if table != SELF.name and self._roster.find(table)]
         for table in mine:
             self._roster.holds.pop(table, None)
-            if interval_ns:
-                self._roster.holds[table] = TableHold(interval_ns, self._now_ns + seconds * SECOND_NS)
+            if interval_ns or back_ns:
+                until_ns = self._now_ns + seconds * SECOND_NS
+                self._roster.holds[table] = TableHold(interval_ns, until_ns, back_ns, why)
         if mine:
             self._follow()
         return {"ok": True, "tables": mine}

@@ -85,7 +85,8 @@ class Source:
     """A probe of the plan with its place in a ring, its next tick and its running costs.
 
     ``index``: which layout of the ring, -1 before the ring has it. ``deadline_ns``: how long a reading may take.
-    ``lateness``: how many readings in a row took longer. ``barred``: why it is not to be read now. ``stream``: the
+    ``lateness``: how many readings in a row took longer. ``barred``: why it is not to be read now.
+    ``slowed``: why it is read more seldom than planned, where somebody wants that. ``stream``: the
     folder of its ring, that of its class, or one of its own for a long table; ``stride``: bytes of a record of that.
     ``changes``: what of its rows are events, in the background lane.
     ``is_full_due``: all rows are wanted next. ``paced_bytes``: what came in ``PACE_NS`` when its ring was too small.
@@ -118,6 +119,7 @@ class Source:
         self.written: Reading | Absence | None = None
         self.changes: RowChanges | None = None
         self.barred: Absence | None = None
+        self.slowed: Absence | None = None
         self._nothing = (ABSENT,) * len(probe.table.metrics)
         self._names: tuple[str, ...] = ()
         self._failures = self._skips = 0  # How many in a row; how many readings are left out before the next try.

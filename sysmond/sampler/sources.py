@@ -45,10 +45,24 @@ WORKERS_MAX = 64
 
 
 class TableHold(NamedTuple):
-    """A table is wanted more often for a while."""
+    """A table is wanted more or less often for a while: every ``interval_ns`` at least, else only every ``back_ns``.
+
+    0: nobody says so. ``why`` it is wanted less often.
+    """
 
     interval_ns: int
     until_ns: int
+    back_ns: int = 0
+    why: str = ""
+
+    def hold_back(self, interval_ns: int) -> tuple[int, Absence | None]:
+        """Make an interval longer, where that is wanted; also gives what is missing then, and why."""
+        longer_ns = max(interval_ns, self.back_ns)
+        if self.interval_ns:
+            longer_ns = max(interval_ns, min(longer_ns, self.interval_ns))
+        if longer_ns == interval_ns:
+            return interval_ns, None
+        return longer_ns, Absence(Cause.HOLD_BACK, f"read every {longer_ns / SECOND_NS:g} s for {self.why}")
 
 
 class Loading(NamedTuple):
@@ -90,6 +104,7 @@ class Roster:
         self.readers: dict[Source, Reader] = {}
         self.hosts: list[Host] = []
         self.holds: dict[str, TableHold] = {}
+        self._slowed: dict[str, Absence] = {}
         self.review_ns = NEVER_NS
         self._was_on_battery = False
         self._easing = None if lane is Lane.REALTIME else self._begin_easing()
@@ -133,6 +148,7 @@ class Roster:
         ]
         for source in self.sources:
             source.barred = self._conduct.barred(source.table, now_ns)
+            source.slowed = self._slowed.get(source.table)
         self.plan_review(now_ns)
 
     def _begin_easing(self) -> "Easing":
@@ -248,7 +264,7 @@ class Roster:
         What was there once stays: its rows say when it is gone.
         """
         known = {source.table for source in self.sources} | self._loading.keys()
-        self._absent = []
+        self._absent, self._slowed = [], {}
         factor = plan.sampler.battery_factor
         self._was_on_battery = self._easing is not None and self._easing.is_on_battery
         for planned in plan.probes:
@@ -265,7 +281,11 @@ class Roster:
             elif planned.table in moved:
                 interval_ns = max(interval_ns, HOLD_MIN_NS[Lane.BACKGROUND])
             if hold := self.holds.get(planned.table):
-                interval_ns = min(interval_ns, max(hold.interval_ns, self._least_ns(planned.table)))
+                interval_ns, slowed = hold.hold_back(interval_ns)
+                if slowed is not None:
+                    self._slowed[planned.table] = slowed
+                if hold.interval_ns:
+                    interval_ns = min(interval_ns, max(hold.interval_ns, self._least_ns(planned.table)))
             if self._easing:
                 interval_ns = self._easing.eased_ns(planned.table, interval_ns)
             yield planned._replace(interval_ns=interval_ns)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sysmond.base.clock import SECOND_NS, Relation
+from sysmond.base.eased_pace import BACK_MAX_S
 from sysmond.base.model import ABSENT, Cause, Sensitivity, Table
 from sysmond.base.result import Int64Array
 from sysmond.errors import CorruptError, Error
@@ -82,6 +83,16 @@ class Hole(NamedTuple):
     end_ns: int
     cause: Cause
     detail: str
+
+    def up_to_reading(self, begun_ns: Iterable[int]) -> "Hole":
+        """The same; where a table was held back, up to where it is read at another interval again, if that is sooner.
+
+        ``begun_ns``: when reading it at an interval began.
+        """
+        if self.cause is not Cause.HOLD_BACK:
+            return self
+        since_ns = max(self.start_ns, self.end_ns - BACK_MAX_S * SECOND_NS)
+        return self._replace(end_ns=min([self.end_ns, *(at_ns for at_ns in begun_ns if at_ns > since_ns)]))
 
 
 class BootEvent(NamedTuple):
@@ -462,9 +473,21 @@ class ExplainedRing:
 
     def _holes(self) -> Iterator[Hole]:
         boot = self._snapshot.identity.boot
+        readings_ns = cache(self._readings_ns)
         for ident, tick_ns, cause, detail in self._absences:
-            layout = self.layouts[ident]
-            yield Hole(boot, layout.table.name, tick_ns, tick_ns + layout.interval_ns, cause, detail)
+            table, interval_ns = self.layouts[ident].table.name, self.layouts[ident].interval_ns
+            hole = Hole(boot, table, tick_ns, tick_ns + interval_ns, cause, detail)
+            yield hole.up_to_reading(readings_ns(table)) if cause is Cause.HOLD_BACK else hole
+
+    def _readings_ns(self, table: str) -> list[int]:
+        """The ticks at which a table was read, whatever came of it."""
+        layouts = [ident for ident, layout in self.layouts.items() if layout.table.name == table]
+        instances = [ident for ident, (layout, _) in self._instances.items() if layout in layouts]
+        idents = self._frames["ident"]
+        is_rows = (self._kinds == ROWS) & np.isin(idents, instances)
+        is_other = np.isin(self._kinds, (RECORDS, ABSENCE)) & np.isin(idents, layouts)
+        ticks_ns: list[int] = self._frames["tick_ns"][is_rows | is_other].tolist()
+        return ticks_ns
 
     def _damages(self) -> Iterator[Hole]:
         """Say where damage took rows that nobody can name any more: any table may have had some there."""

@@ -70,7 +70,7 @@ def test_without_a_bus_it_ends_too(tmp_path: Path) -> None:
 
 
 def test_a_hold_keeps_it() -> None:
-    holds = Holds(Folders("", ""), lambda: Plan(()), lambda *_: None)
+    holds = Holds(Folders("", ""), lambda: Plan(()), lambda *_: None, set)
     assert not holds.are_there()
-    holds._there[1] = Hold(1, (), 0, "who", "why", 0, 1, -1)
+    holds._there[1] = Hold(1, "flush", (), 0, "who", "why", 0, 1, -1)
     assert holds.are_there()

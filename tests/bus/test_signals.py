@@ -438,6 +438,50 @@ def test_tables_are_read_oftener_while_the_descriptor_is_open(client: Client, la
     os.close(slower)
 
 
+def hold_back(client: Client, *tables: str, period_ns: int = 30 * SECOND_NS, why: str = "on battery") -> int:
+    lock: int = client.call("HoldBack", "astss", list(tables), period_ns, "an applet", why).to_raw_fd()
+    return lock
+
+
+def test_tables_are_read_less_often_while_the_descriptor_is_open(client: Client, lanes: Lanes) -> None:
+    lock = hold_back(client, "heat")
+    planned = {"do": "hold", "tables": ["heat"], "interval_ns": 0, "seconds": 150}
+    order = {**planned, "back_ns": 30 * SECOND_NS, "why": "an applet: on battery"}
+    assert lanes.orders == {"sampler": [order], "background": [], "archiver": []}
+    assert client.property("Holds")[0][:5] == ("back", ["heat"], 30 * SECOND_NS, "an applet", "on battery")
+    other = hold_back(client, "heat", period_ns=10 * SECOND_NS, why="hot")
+    assert lanes.last("sampler") == {**order, "back_ns": 10 * SECOND_NS, "why": "an applet: hot"}, "the shortest"
+    quick = hold(client, "heat", period_ns=2 * SECOND_NS)
+    assert lanes.last("sampler")["interval_ns"] == 2 * SECOND_NS
+    os.close(quick)
+    os.close(other)
+    wait_until(lambda: lanes.last("sampler") == order)
+    os.close(lock)
+    wait_until(lambda: lanes.last("sampler") == planned)
+    wait_until(lambda: client.property("Holds") == [])
+
+
+def test_who_names_no_table_holds_back_all_that_he_may_see(client: Client, lanes: Lanes) -> None:
+    lanes.missing = {"slow": "background"}  # This machine has none: no reason to refuse it.
+    lock = hold_back(client)
+    assert lanes.last("sampler")["tables"] == ["heat", "keys"]
+    assert lanes.last("background")["tables"] == ["slow"]
+    os.close(lock)
+    wait_until(lambda: client.property("Holds") == [])
+
+
+def test_what_somebody_watches_is_not_held_back(client: Client, lanes: Lanes, zones: Zones) -> None:
+    zones.tick(20.0)
+    lock = hold_back(client, "heat", "slow")
+    path = subscribe(client, ("heat/degrees@zone0", 90.0, 80.0))
+    wait_until(lambda: "back_ns" not in lanes.last("sampler"))
+    assert lanes.last("background")["back_ns"] == 30 * SECOND_NS
+    client.call("Close", path=path, interface=SUBSCRIPTION)
+    wait_until(lambda: lanes.last("sampler").get("back_ns") == 30 * SECOND_NS)
+    os.close(lock)
+    wait_until(lambda: client.property("Holds") == [])
+
+
 def test_both_lanes_are_told_of_what_they_read(client: Client, lanes: Lanes) -> None:
     lanes.missing = {"heat": "sampler"}  # It was too slow, and moved.
     lock = hold(client, "heat", "slow", period_ns=SECOND_NS)
@@ -491,6 +535,11 @@ def test_the_disk_is_left_alone_for_a_bounded_time(client: Client, lanes: Lanes)
         ("HoldRate", "astss", (["heap"], 10**8, "w", "y"), "NotFound", "table 'heap': no such table; nearest: heat"),
         ("HoldRate", "astss", (["heat"], 10**8, "", "y"), "InvalidArgument", "who of 0 characters"),
         ("HoldRate", "astss", (["heat"], 10**8, "w", "y" * 201), "InvalidArgument", "why of 201 characters"),
+        ("HoldBack", "astss", (["heat"], 10**9 - 1, "w", "y"), "InvalidArgument", "period 999999999 ns; expected 1000"),
+        ("HoldBack", "astss", (["heat"], 60 * 10**9 + 1, "w", "y"), "InvalidArgument", "period 60000000001 ns"),
+        ("HoldBack", "astss", (["heap"], 10**9, "w", "y"), "NotFound", "table 'heap': no such table"),
+        ("HoldBack", "astss", (["heat"] * 65, 10**9, "w", "y"), "InvalidArgument", "65 tables"),
+        ("HoldBack", "astss", (["heat"], 10**9, "w", ""), "InvalidArgument", "why of 0 characters"),
         ("InhibitFlush", "ssu", ("w", "y", 0), "InvalidArgument", "max_seconds 0; expected 1 to 3600"),
         ("InhibitFlush", "ssu", ("w", "y", 3601), "InvalidArgument", "max_seconds 3601"),
     ],
@@ -557,5 +606,9 @@ def test_without_the_other_part_there_is_no_hold(client: Client, part: Folders) 
 
 @as_stranger
 def test_a_stranger_may_hold_nothing(bus: Bus, part: Folders) -> None:
-    for asked in (("HoldRate", "astss", "1", "heat", "100000000", "w", "y"), ("InhibitFlush", "ssu", "w", "y", "5")):
+    for asked in (
+        ("HoldRate", "astss", "1", "heat", "100000000", "w", "y"),
+        ("HoldBack", "astss", "0", "60000000000", "w", "y"),
+        ("InhibitFlush", "ssu", "w", "y", "5"),
+    ):
         assert "may not steer" in call(bus, *asked, user=STRANGER).stderr

@@ -126,6 +126,25 @@ def test_a_table_is_read_oftener_while_somebody_holds_that(client: Client) -> No
     wait_until(lambda: interval_s() == 1.0)
 
 
+def test_a_table_is_read_less_often_while_somebody_holds_it_back(client: Client) -> None:
+    def interval_s() -> float:
+        interval: float = client.call("ListMetrics", "asa{sv}", ["load/tasks"], {})[0][5]
+        return interval
+
+    wait_until(lambda: "load/tasks" in ids_of(client))
+    lock = client.call("HoldBack", "astss", [], 60 * SECOND_NS, "a test", "on battery").to_raw_fd()
+    wait_until(lambda: interval_s() == 60.0)
+    os.close(lock)
+    wait_until(lambda: interval_s() == 1.0)
+
+    def gaps() -> list[tuple[int, str]]:
+        _, _, there, _ = client.call("History", "asxxtasa{sv}", ["load/tasks"], 0, 0, 0, [], {})
+        return [(gap[1] - gap[0], gap[4]) for gap in there if gap[3] == "held back"]
+
+    wait_until(lambda: 0 < sum(length_ns for length_ns, _ in gaps()) < 60 * SECOND_NS)  # It is read as planned again.
+    assert {why for _, why in gaps()} == {"read every 60 s for a test: on battery"}
+
+
 def test_the_disk_is_left_alone_while_somebody_holds_that(client: Client) -> None:
     lock = client.call("InhibitFlush", "ssu", "a test", "to see", 60).to_raw_fd()
     assert [hold[0] for hold in client.property("Holds")] == ["flush"]

@@ -306,9 +306,71 @@ def test_a_hold_never_samples_less_often(bench: Bench) -> None:
     lane.close()
 
 
+BACK = {"do": "hold", "tables": ["t"], "interval_ns": 0, "seconds": 600, "back_ns": 5 * SECOND, "why": "me: battery"}
+
+
+def test_a_table_that_is_held_back_is_read_less_often_and_says_why(bench: Bench) -> None:
+    lane = bench.lane(bench.planned("t"), bench.planned("other"))
+    run(lane, range(1, 4))
+    assert lane._obey(dict(BACK)) == {"ok": True, "tables": ["t"]}
+    run(lane, range(4, 18))
+    lane._obey({**BACK, "back_ns": 0})
+    run(lane, range(18, 20))
+    assert bench.rows("t") == {1000: [1, 2, 3, 18, 19], 5000: [4, 5, 10, 15]}
+    assert bench.rows("other") == {1000: list(range(1, 20))}
+    [hole] = bench.holes("t")
+    assert (hole.start_ns, hole.end_ns) == (4 * SECOND, 18 * SECOND), "up to where it is read again"
+    assert (hole.cause, hole.detail) == (Cause.HOLD_BACK, "read every 5 s for me: battery")
+    assert bench.holes("other") == []
+    lane.close()
+
+
+@pytest.mark.parametrize(
+    ("planned_s", "change", "interval_s", "is_slowed"),
+    [
+        (1, {}, 5, True),
+        (1, {"interval_ns": 2 * SECOND}, 2, True),
+        (1, {"interval_ns": 10 * SECOND}, 5, True),
+        (1, {"interval_ns": SECOND // 10}, 0.1, False),
+        (10, {}, 10, False),
+        (10, {"interval_ns": 2 * SECOND}, 2, False),
+    ],
+)
+def test_of_all_that_is_wanted_the_shortest_interval_wins(
+    bench: Bench, planned_s: int, change: dict[str, int], interval_s: float, is_slowed: bool
+) -> None:
+    lane = bench.lane(bench.planned("t", planned_s * SECOND))
+    assert lane._obey({**BACK, **change})["ok"]
+    source = lane._roster.find("t")
+    assert source is not None
+    assert source.interval_ns == interval_s * SECOND
+    assert (source.slowed is not None) == is_slowed
+    lane.close()
+
+
+def test_a_hold_back_ends_where_nobody_repeats_it(bench: Bench) -> None:
+    lane = bench.lane(bench.planned("t"))
+    run(lane, range(1, 2))
+    lane._obey({**BACK, "seconds": 10})
+    run(lane, range(2, 15))
+    assert bench.rows("t") == {1000: [1, 11, 12, 13, 14], 5000: [2, 5, 10]}
+    lane.close()
+
+
+def test_what_shows_that_the_lane_lives_is_never_held_back(bench: Bench) -> None:
+    lane = bench.lane(
+        bench.planned("t"), PlannedProbe("self", "sysmond_probes.own", Lane.REALTIME, SECOND, Sensitivity.PUBLIC)
+    )
+    assert lane._obey({**BACK, "tables": ["self", "t"]}) == {"ok": True, "tables": ["t"]}
+    lane.close()
+
+
 @pytest.mark.parametrize(
     ("lane", "change", "right"),
     [
+        (Lane.REALTIME, {"back_ns": 60 * SECOND + 1}, "0 to 60000000000"),
+        (Lane.REALTIME, {"back_ns": -1}, "0 to 60000000000"),
+        (Lane.REALTIME, {"interval_ns": 0, "back_ns": SECOND, "seconds": 0}, "1 to 3600"),
         (Lane.REALTIME, {"interval_ns": SECOND // 100 - 1}, "10000000 or more"),
         (Lane.BACKGROUND, {"interval_ns": SECOND - 1}, "1000000000 or more"),
         (Lane.REALTIME, {"interval_ns": -1}, "10000000 or more"),

@@ -62,7 +62,9 @@ def holes(line: Line, table: str) -> Iterator[Gap]:
     """The holes that stretches of a line tell of, and its rings that cannot be read."""
     moment = line.course.moment_ns
     unread = (hole for hole in line.unread if hole.boot == line.boot)
-    for hole in chain(unread, *(stretch.holes for stretch in line.all_stretches)):
+    begun_ns = [int(part.stretch.ticks[0]) for part in line.parts]
+    for recorded in chain(unread, *(stretch.holes for stretch in line.all_stretches)):
+        hole = recorded.up_to_reading(begun_ns)
         yield Gap(moment(hole.start_ns), moment(hole.end_ns), table, hole.cause, hole.detail)
 
 

@@ -73,7 +73,11 @@ def find(
     """Every gap of these tables, and of the instances that are ``asked`` for, whenever it was, in order of time."""
     tracks = [track for track in line.tracks if boot in {None, track.lineage.boot}]
     things = Things(asked)
-    recorded = [hole for hole in line.holes(tables) if boot in {None, hole.boot} and things.of(hole)]
+    recorded = [
+        hole.up_to_reading(_begun_ns(tracks, hole))
+        for hole in line.holes(tables)
+        if boot in {None, hole.boot} and things.of(hole)
+    ]
     known = _Known(recorded, things, tracks)
     gaps = [_gap(line, hole) for hole in recorded]
     gaps += [_unread(line, hole, keys) for hole, keys in line.unread.items()]
@@ -317,6 +321,15 @@ def _elsewhere(tracks: "Iterable[Track]", track: "Track", table: str, start_ns: 
             if any((key.metric, key.instance) in mine for key in other.keys if key.table == table):
                 spans += near
     return spans
+
+
+def _begun_ns(tracks: "Iterable[Track]", hole: Hole) -> Iterator[int]:
+    """When blocks begin that have rows of the table of a hole that was held back."""
+    for track in tracks if hole.cause is Cause.HOLD_BACK else ():
+        if track.lineage.boot == hole.boot and hole.table in track.tables:
+            for keys, first_ns, _, _ in track.extents():
+                if any(key.table == hole.table for key in keys):
+                    yield first_ns
 
 
 def _gap(line: "Timeline", hole: Hole) -> Gap:
