@@ -154,7 +154,9 @@ def parser() -> Parser:
     add("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: by the file's suffix, else csv;"
         " on a terminal, table)")  # fmt: skip
     add("--units", action="store_true", help="units in the header of csv and tsv")
-    add("--no-comments", action="store_true", help="no lines with # about gaps and events, in csv, tsv and table")
+    add(
+        "--no-comments", action="store_true", help="no lines with # about gaps, events and units, in csv, tsv and table"
+    )
     add("--spreadsheet", action="store_true", help="csv or tsv for a spreadsheet: --units, --no-comments, and no text"
         " that it would compute")  # fmt: skip
     add("--no-timestamps", action="store_true", help="openmetrics: only the newest values, for node_exporter's textfile"

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from sysmon_tools.cells import Cells, TimeCells, blocks, column_cells, integer_cells
 from sysmon_tools.style import Style
-from sysmond.base.result import TIME_SCALE, Column, Event, Gap, Int64Array, Result
+from sysmond.base.result import TIME_SCALE, TIME_UNIT, Column, Event, Gap, Int64Array, Result
 from sysmond.base.terminal import printable
 from sysmond.base.timespec import Notation
 
@@ -20,6 +20,8 @@ _CELL_END, _ROW_END = "\x1f", "\x1e"
 # What a spreadsheet computes instead of showing it.
 _FORMULA_SIGNS = ("=", "+", "-", "@")
 _NO_UNITS = frozenset(("", "1", "text"))
+# In place of a unit, of what is no quantity.
+_WORDS = frozenset(("", "text", TIME_UNIT))
 
 
 Writer = Callable[[Result, Style], Iterator[bytes]]
@@ -63,9 +65,10 @@ def delimited_field(text: str, delimiter: str) -> bytes:
     """Spell a field printable, and quote it where it must be (RFC 4180); an empty text is quoted: it is not absent.
 
     So is a text with ``#``: gaps and events stand in lines that begin with it, and who reads these as comments
-    (``pandas.read_csv(comment="#")``) would lose the rest of the row.
+    (``pandas.read_csv(comment="#")``) would lose the rest of the row. A backslash is doubled, so that one that begins
+    an escape can be told from one that was there.
     """
-    text = printable(text)
+    text = printable(text.replace("\\", "\\\\"))
     if not text or delimiter in text or '"' in text or "#" in text:
         text = '"' + text.replace('"', '""') + '"'
     return text.encode()
@@ -108,13 +111,20 @@ def no_formula(text: str) -> str:
 
 
 def _delimited(result: Result, style: Style, delimiter: str) -> Iterator[bytes]:
-    """Write gaps and events as comments, one header, and a line a row; an absent cell is empty."""
+    """Write gaps, events and units as comments, one header, and a line a row; an absent cell is empty.
+
+    The units stand in the line ``# unit``, in columns as below it: the first, of the times, has its name.
+    """
     separator = delimiter.encode()
 
     def spell(text: str) -> bytes:
         return delimited_field(no_formula(text) if style.is_spreadsheet else text, delimiter)
 
     yield b"".join(comments(result, style))
+    units = [column.unit for column in result.columns]
+    if style.has_comments and not style.has_units and not _WORDS.issuperset(units):
+        words = (delimited_field(unit, delimiter) if unit else b"" for unit in units)
+        yield separator.join([b"# unit", *words]) + b"\n"
     yield separator.join([b"time", *map(spell, headings(result.columns, style))]) + b"\n"
     parts: list[bytes | Cells] = [time_cells(result.times_ns, style)]
     for column in result.columns:

@@ -83,6 +83,7 @@ def archive(monkeypatch: pytest.MonkeyPatch) -> FakeArchive:
 
 
 CSV = (
+    "# unit,B,B\n"
     "time,memory/available,disk/read_bytes@sda\n"
     "2023-11-14T22:13:20Z,1,1\n2023-11-14T22:13:21Z,2,2\n2023-11-14T22:13:22Z,3,3\n"
 )

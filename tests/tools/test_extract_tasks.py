@@ -96,6 +96,7 @@ class Run:
 def test_the_first_processes_of_a_range(run: Run) -> None:
     done = run("process", FROM, TO, "--top=2", "--by=cpu", "--columns=pid,comm,cpu,cpu:sum", "--format=csv")
     assert done.out.splitlines() == [
+        "# unit,1,text,%,s",
         "time,pid,comm,cpu,cpu:sum",
         "2025-03-01T11:01:42Z,7,pg,15.625,2.5",
         "2025-03-01T11:01:42Z,1,init,6.25,1",
@@ -154,7 +155,7 @@ def test_steps_have_a_row_each(run: Run) -> None:
 
 
 def test_exits_begin_with_what_everybody_asks_for(run: Run) -> None:
-    done = run("exits", FROM, TO, "--format=csv")
+    done = run("exits", FROM, TO, "--format=csv", "--no-comments")
     assert done.out.startswith("time,pid,comm,exe,start,end,exit_code,signal,")
     assert [(row["pid"], row["exit_code"], row["signal"], row["end"]) for row in done.rows] == [
         ("50", "0", "9", "2025-03-01T11:01:43.900Z"),
@@ -369,7 +370,15 @@ def test_who_may_not_read_programs_is_told_once_and_gets_the_rest(folders: Folde
             "from sysmond.answers import records as answer; os.setgroups([]); os.setgid(65534); os.setuid(65534);"
             "sys.exit(extract.main(sys.argv[1:]))"
         )
-        words = ["exits", FROM, TO, "--format=csv", f"--state-dir={place}/state", f"--runtime-dir={place}/runtime"]
+        words = [
+            "exits",
+            FROM,
+            TO,
+            "--format=csv",
+            "--no-comments",
+            f"--state-dir={place}/state",
+            f"--runtime-dir={place}/runtime",
+        ]
         done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 3, done.stderr
     assert [row["exe"] for row in csv.DictReader(done.stdout.splitlines())] == ["", ""]

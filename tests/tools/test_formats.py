@@ -70,10 +70,15 @@ MIXED = result(
 )
 
 
-def test_csv_is_gaps_one_header_and_a_row_a_time() -> None:
+# Without the lines that begin with ``#``.
+PLAIN = UTC._replace(has_comments=False)
+
+
+def test_csv_is_gaps_units_one_header_and_a_row_a_time() -> None:
     assert written("csv", MIXED) == (
         "# gap 2023-11-14T22:13:20Z 2023-11-14T22:13:21Z memory probe failed (no such\\nfile)\n"
         "# gap 2023-11-14T22:13:20Z 2023-11-14T22:13:20.500Z cpu late tick\n"
+        "# unit,%,B,1,text\n"
         "time,cpu/user@total,memory/available,load/one,host/kernel\n"
         "2023-11-14T22:13:20Z,12.5,1024,1.25,6.1\n"
         "2023-11-14T22:13:21Z,,,-0.05,\n"
@@ -83,10 +88,10 @@ def test_csv_is_gaps_one_header_and_a_row_a_time() -> None:
 
 def test_csv_quotes_names_and_texts_where_it_must() -> None:
     answer = result(rate('filesystem/used@/a,"b"', [1.0, 2.0, 3.0]), text("a/b@x y", ["", "tab\there", "é"]))
-    rows = list(csv.reader(io.StringIO(written("csv", answer))))
+    rows = list(csv.reader(io.StringIO(written("csv", answer, PLAIN))))
     assert rows[0] == ["time", 'filesystem/used@/a,"b"', "a/b@x y"]
     assert [row[2] for row in rows[1:]] == ["", "tab\\there", "é"]
-    assert '""' in written("csv", answer).splitlines()[1]  # an empty text is not an absent one
+    assert '""' in written("csv", answer, PLAIN).splitlines()[1]  # an empty text is not an absent one
 
 
 def test_who_takes_gaps_for_comments_loses_nothing_of_a_row() -> None:
@@ -96,6 +101,19 @@ def test_who_takes_gaps_for_comments_loses_nothing_of_a_row() -> None:
     frame = pd.read_csv(io.StringIO(written("csv", answer)), comment="#")
     assert frame["host/version"].tolist() == [*texts[:2], "a # b\\n#c"]
     assert frame["a/b@#1"].tolist() == [1.5, 2.0, 2.5]
+
+
+def test_an_escape_can_be_told_from_what_looks_like_one() -> None:
+    texts = ["\\x1b", "\x1b", "C:\\new\nline"]
+    answer = result(text("a/b", [*texts]))
+    fields = [row[1] for row in csv.reader(io.StringIO(written("csv", answer, PLAIN)))][1:]
+    assert fields == ["\\\\x1b", "\\x1b", "C:\\\\new\\nline"]
+    assert [field.encode().decode("unicode_escape") for field in fields] == texts
+
+
+def test_the_line_of_units_is_left_out_where_it_would_say_nothing() -> None:
+    assert written("csv", result(text("a/b", ["x", "y", "z"]))).startswith("time,a/b\n")
+    assert "# unit" not in written("csv", MIXED, UTC._replace(has_units=True))
 
 
 def test_units_stand_in_the_header_where_asked_for_and_comments_may_be_left_out() -> None:
@@ -108,7 +126,7 @@ def test_units_stand_in_the_header_where_asked_for_and_comments_may_be_left_out(
 
 def test_a_spreadsheet_computes_nothing_of_what_it_is_given() -> None:
     answer = result(text("a/b@=c", ["=1+1", "+x", "-x"]), rate("a/n", [-1.5, 2.0, 3.0]))
-    rows = list(csv.reader(io.StringIO(written("csv", answer, UTC._replace(is_spreadsheet=True)))))
+    rows = list(csv.reader(io.StringIO(written("csv", answer, PLAIN._replace(is_spreadsheet=True)))))
     assert [row[1] for row in rows[1:]] == ["'=1+1", "'+x", "'-x"]
     assert rows[1][2] == "-1.5"  # A number is one.
     assert rows[0][1] == "a/b@=c"
@@ -135,14 +153,14 @@ def test_options_of_lines_of_fields_are_refused_elsewhere(
 def test_the_time_of_a_maximum_is_spelt_like_the_time_axis() -> None:
     when = Column("a/b", "time", Semantics.GAUGE, "tmax", integers=np.array([START_NS, ABSENT, START_NS + 2]), scale=9)
     answer = result(rate("a/b", [1.5, NAN, 2.0], stat="max"), when)
-    assert [line.split(",")[2] for line in written("csv", answer).splitlines()[1:]] == [
+    assert [line.split(",")[2] for line in written("csv", answer, PLAIN).splitlines()[1:]] == [
         "2023-11-14T22:13:20.000000000Z",
         "",
         "2023-11-14T22:13:20.000000002Z",
     ]
     assert json.loads(written("json", answer))["values"][1][:2] == ["2023-11-14T22:13:20.000000000Z", None]
     epoch = written("csv", answer, Style(Notation.EPOCH)).splitlines()
-    assert epoch[3] == "1700000002,2,1700000000.000000002"
+    assert epoch[4] == "1700000002,2,1700000000.000000002"
     assert json.loads(written("jsonl", answer).splitlines()[0])["a/b:tmax"].endswith("20.000000000Z")
     assert "2023-11-14T22:13:20.000000002Z" in written("table", answer)
     assert "sysmond_a_b_timestamp_seconds{" in written("openmetrics", answer)
@@ -168,6 +186,7 @@ def test_gaps_and_events_are_in_every_format() -> None:
 def test_tsv_separates_by_tabs() -> None:
     answer = result(rate("a/b", [1.5, NAN, 2.0]), text("a/c", ["x,y", "x\ty", None]))
     assert written("tsv", answer).splitlines() == [
+        "# unit\t%\ttext",
         "time\ta/b\ta/c",
         "2023-11-14T22:13:20Z\t1.5\tx,y",
         "2023-11-14T22:13:21Z\t\tx\\ty",
@@ -177,7 +196,7 @@ def test_tsv_separates_by_tabs() -> None:
 
 def test_several_statistics_are_named_in_the_header() -> None:
     answer = result(rate("cpu/user", [1.0, 2.0, 3.0]), rate("cpu/user", [4.0, 5.0, 6.0], stat="max"))
-    assert written("csv", answer).splitlines()[0] == "time,cpu/user:mean,cpu/user:max"
+    assert written("csv", answer).splitlines()[1] == "time,cpu/user:mean,cpu/user:max"
     assert json.loads(written("jsonl", answer).splitlines()[0])["cpu/user:max"] == 4
 
 
@@ -189,7 +208,7 @@ def test_times_follow_the_notation() -> None:
     answer = result(rate("a/b", [1.0]), rows=1)._replace(times_ns=np.array([START_NS + 250_000_000]))
     zone = ZoneInfo("Asia/Kathmandu")
     cell = [
-        written("csv", answer, style).splitlines()[1].split(",")[0]
+        written("csv", answer, style).splitlines()[2].split(",")[0]
         for style in (UTC, Style(Notation.EPOCH), Style(Notation.LOCAL, zone))
     ]
     assert cell == ["2023-11-14T22:13:20.250Z", "1700000000.25", "2023-11-15T03:58:20.250+05:45"]
@@ -423,7 +442,7 @@ def test_many_rows_are_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     values = list(range(100))
     answer = result(exact("a/b", values), text("a/c", [f"t{value}" for value in values]), rows=100)
     assert len(list(formats.write_csv(answer, UTC))) > 10
-    rows = [line.split(",") for line in written("csv", answer).splitlines()[1:]]
+    rows = [line.split(",") for line in written("csv", answer, PLAIN).splitlines()[1:]]
     assert [row[1:] for row in rows] == [[str(value), f"t{value}"] for value in values]
     assert json.loads(written("json", answer))["values"][0] == values
 
