@@ -20,8 +20,8 @@ class Style(NamedTuple):
     ``docs``: sentences about series by path, for formats that carry them; ``per``: what a table has a row for, by its
     name, for those that call instances so. ``is_newest``: only the newest values, untimed.
     ``all_events``: also those that seldom explain anything. Of lines of fields: ``has_units`` in the header,
-    ``has_comments`` about gaps, events and units; ``is_spreadsheet``: no text may be taken for a formula. ``screen``: the
-    terminal on which people read it.
+    ``has_comments`` about gaps, events and units; ``is_spreadsheet``: no text may be taken for a formula.
+    ``screen``: the terminal on which people read it.
     """
 
     notation: Notation = Notation.LOCAL

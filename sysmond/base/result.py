@@ -10,8 +10,12 @@ from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity
 from sysmond.errors import Error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pandas as pd
+    import polars as pl
     import pyarrow as pa
+    import xarray as xr
 
 # What is a point in time: integers are UTC nanoseconds.
 TIME_UNIT, TIME_SCALE = "time", 9
@@ -265,8 +269,8 @@ class Result(NamedTuple):
         try:
             import pandas as pd  # noqa: PLC0415  pandas is optional, and 300 ms to import
         except ImportError as missing:
-            raise Error("pandas is not installed; 'pip install sysmond[pandas]' adds it") from missing
-        labels = self._labels()
+            raise not_installed("pandas", "pandas") from missing
+        labels = self.labels()
 
         def series(column: Column) -> "pd.Series[Any]":
             if column.texts is not None:
@@ -292,7 +296,7 @@ class Result(NamedTuple):
         try:
             import pyarrow as pa  # noqa: PLC0415  pyarrow is optional, and 100 ms to import
         except ImportError as missing:
-            raise Error("pyarrow is not installed; 'pip install sysmond[arrow]' adds it") from missing
+            raise not_installed("pyarrow", "arrow") from missing
         import json  # noqa: PLC0415  as above
 
         moment = pa.timestamp("ns", "UTC")
@@ -310,7 +314,7 @@ class Result(NamedTuple):
         units = ["time", *(column.unit for column in self.columns)]
         fields = [
             pa.field(unicode(name), values.type, metadata={"unit": unit})
-            for name, values, unit in zip(["time", *self._labels()], arrays, units, strict=True)
+            for name, values, unit in zip(["time", *self.labels()], arrays, units, strict=True)
         ]
         remarks = {
             "gaps": [[gap.start_ns, gap.end_ns, gap.table, str(gap.cause), gap.detail] for gap in self.gaps],
@@ -319,10 +323,61 @@ class Result(NamedTuple):
         schema = pa.schema(fields, {name: json.dumps(rows) for name, rows in remarks.items()})
         return pa.Table.from_arrays(arrays, schema=schema)
 
-    def _labels(self) -> list[str]:
+    def to_polars(self) -> "pl.DataFrame":
+        """The result as a polars DataFrame: the columns of ``to_arrow``, null where absent.
+
+        :raises Error: where polars or pyarrow is not installed.
+        """
+        return polars_of(self.to_arrow)
+
+    def to_xarray(self) -> "xr.Dataset":
+        """The result as a Dataset over ``time`` (datetime64[ns], UTC): a variable a column, named as in ``to_pandas``.
+
+        Numbers are float64, texts ``str``, points in time datetime64[ns]; what is absent ``isnull()``. The attributes
+        of each have unit, semantics, path and statistic; those of the whole the gaps.
+        :raises Error: where xarray is not installed.
+        """
+        try:
+            import xarray as xr  # noqa: PLC0415  xarray is optional, and 500 ms to import
+        except ImportError as missing:
+            raise not_installed("xarray", "xarray") from missing
+
+        def values(column: Column) -> npt.NDArray[Any]:
+            if column.texts is not None:
+                return np.array([*(text and unicode(text) for text in column.texts), None], object)[:-1]
+            return column.times if column.is_time else column.values
+
+        def about(column: Column) -> dict[str, str]:
+            return {name: str(getattr(column, name)) for name in ("unit", "semantics", "path", "stat")}
+
+        named = zip(self.labels(), self.columns, strict=True)
+        variables = {label: ("time", values(column), about(column)) for label, column in named}
+        gaps = [(gap.start_ns, gap.end_ns, gap.table, str(gap.cause), gap.detail) for gap in self.gaps]
+        return xr.Dataset(variables, {"time": self.times}, {"gaps": gaps})
+
+    def labels(self) -> list[str]:
         """The columns by path, and by ``path:stat`` where several statistics of a path stand side by side."""
         several = len({column.path for column in self.columns}) < len(self.columns)
         return [column.label if several else column.path for column in self.columns]
+
+
+def not_installed(library: str, extra: str) -> Error:
+    """Say that a library is missing which only some answers need, and how to get it."""
+    return Error(f"{library} is not installed; 'pip install sysmond[{extra}]' adds it")
+
+
+def polars_of(to_arrow: "Callable[[], pa.Table]") -> "pl.DataFrame":
+    """Make an Arrow table a polars DataFrame.
+
+    :raises Error: where polars is not installed.
+    """
+    try:
+        import polars as pl  # noqa: PLC0415  polars is optional, and 100 ms to import
+    except ImportError as missing:
+        raise not_installed("polars", "polars") from missing
+    frame = pl.from_arrow(to_arrow())
+    assert isinstance(frame, pl.DataFrame)  # noqa: S101  of a table it makes nothing else
+    return frame
 
 
 def unicode(text: str) -> str:

@@ -2,6 +2,7 @@
 """An answer that was saved as HDF5 gives itself back, whole or in part; what only an archive knows is one line."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 
 from sysmon_tools import extract
 from sysmond import history
@@ -73,6 +75,55 @@ def test_an_answer_gives_itself_back_whole(result: Result, tmp_path: Path) -> No
     assert as_lists(written(result, tmp_path).select()) == as_lists(result)
 
 
+def test_xarray_opens_it_with_times_and_a_variable_a_column(tmp_path: Path) -> None:
+    saved.write(SERIES, f"{tmp_path}/answer.h5")
+    with xr.open_dataset(f"{tmp_path}/answer.h5") as there:
+        assert set(there.data_vars) == {
+            "cpu.user@total:mean", "cpu.user@total:tmax", "load.one:mean", "host.kernel:last"
+        }  # fmt: skip
+        assert there["time"].to_numpy().tolist() == TIMES_NS.tolist()
+        mean, maximum = there["cpu.user@total:mean"], there["cpu.user@total:tmax"]
+        assert (mean.dims, mean.attrs["units"], mean.attrs["long_name"]) == (("time",), "s", "cpu/user@total:mean")
+        assert mean.to_numpy().astype(str).tolist() == ["1.5", "nan", "2.25", "3.0"]
+        whole = SERIES.column("cpu/user@total", "tmax").times
+        assert maximum.to_numpy().astype(str).tolist() == whole.astype(str).tolist()
+        assert there["gaps"].to_numpy()["cause"].tolist() == [b"suspended"]
+
+
+def test_xarray_opens_what_has_nothing_beside_its_rows_and_names_that_are_taken(tmp_path: Path) -> None:
+    columns = [SERIES.columns[0]._replace(path=path) for path in ("a/b@/c", "a.b@/c", "gaps")]
+    saved.write(SERIES._replace(columns=tuple(columns), gaps=(), events=()), f"{tmp_path}/answer.h5")
+    with xr.open_dataset(f"{tmp_path}/answer.h5") as there:
+        assert set(there.data_vars) == {"a.b@.c", "a.b@.c#2", "gaps#2"}
+    saved.write(ROWS._replace(times_ns=TIMES_NS[:0], columns=()), f"{tmp_path}/empty.h5")
+    with xr.open_dataset(f"{tmp_path}/empty.h5") as there:
+        assert there.sizes["time"] == 0
+
+
+def test_what_xarray_and_polars_are_given_is_the_same() -> None:
+    made = SERIES.to_xarray()
+    assert made["time"].to_numpy().tolist() == TIMES_NS.tolist()
+    assert made["host/kernel:last"].isnull().to_numpy().tolist() == [False, True, False, False]
+    assert made["host/kernel:last"].to_numpy()[[0, 2, 3]].tolist() == ["6.1 \\udcff", "#1 SMP", "ä"]
+    assert made["cpu/user@total:mean"].attrs["unit"] == "s"
+    assert made["load/one:mean"].to_numpy().astype(str).tolist() == ["1.23", "nan", "-0.07", "0.0"]
+    assert made.attrs["gaps"] == [(NOON_NS, NOON_NS + 5, "cpu", "suspended", "lid")]
+    frame = SERIES.to_polars()
+    assert frame.columns == ["time", "cpu/user@total:mean", "cpu/user@total:tmax", "load/one:mean", "host/kernel:last"]
+    assert frame["load/one:mean"].to_list() == [1.23, None, -0.07, 0.0]
+    assert frame["time"].to_physical().to_list() == TIMES_NS.tolist()
+    assert ROWS.to_polars()["pid"].to_list() == [1, 2, 3, None]
+
+
+@pytest.mark.parametrize(("library", "extra"), [("polars", "polars"), ("xarray", "xarray"), ("pandas", "pandas")])
+def test_a_library_that_is_missing_is_named_with_the_cure(
+    library: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(Error, match=rf"^{library} is not installed; 'pip install sysmond\[{extra}\]' adds it$"):
+        getattr(SERIES, f"to_{library}")()
+
+
 def test_a_part_is_chosen_by_path_statistic_and_time(tmp_path: Path) -> None:
     archive = written(SERIES, tmp_path)
     part = archive.select("cpu/*", stat="mean", start=int(TIMES_NS[2]), step="10s")
@@ -116,8 +167,8 @@ def test_the_program_writes_what_it_reads(tmp_path: Path, capfd: pytest.CaptureF
         saved.write(result, f"{tmp_path}/{number}.h5")
         assert extract.main([f"--state-dir={tmp_path}/{number}.h5", f"--output-file={tmp_path}/again.h5"]) == 0
         assert as_lists(saved.read(f"{tmp_path}/again.h5")) == as_lists(result)
-    assert extract.main(["process", f"--state-dir={tmp_path}/1.h5", "--columns=pid", "--epoch", "--format=csv"]) == 0
-    assert capfd.readouterr().out.splitlines()[:2] == ["time,pid", f"{NOON_NS // SECOND_NS},1"]
+    assert extract.main(["process", f"--state-dir={tmp_path}/1.h5", "--columns=pid", "--epoch", "--format=tsv"]) == 0
+    assert capfd.readouterr().out.splitlines()[:3] == ["# unit\t1", "time\tpid", f"{NOON_NS // SECOND_NS}\t1"]
 
 
 def _with_floats_as_columns(file: h5py.File) -> None:

@@ -444,6 +444,7 @@ def test_what_sql_finds_is_kept_with_its_types(run: Run, tmp_path: Path, suffix:
 def test_what_sql_finds_is_a_frame() -> None:
     times = (SqlTime(1_700_000_000_000_000_001), None)
     answer = SqlAnswer(("time", "n", "name"), ((times[0], 1, "a"), (times[1], None, None)), (), Sensitivity.PUBLIC)
+    assert answer.to_polars()["n"].to_list() == [1, None]
     frame = answer.to_pandas()
     assert list(frame.columns) == ["time", "n", "name"]
     assert frame["time"][0].value == times[0].time_ns

@@ -22,7 +22,7 @@ from sysmond.answers.sql.of_long import Array, SqlTable
 from sysmond.answers.sql.parsed import Named, Span
 from sysmond.base import timespec
 from sysmond.base.model import ABSENT, EVENTS, TIERS_NS, Metric, Sensitivity
-from sysmond.base.result import Event, Gap, Result, unicode
+from sysmond.base.result import Event, Gap, Result, not_installed, polars_of, unicode
 from sysmond.errors import Error, NotPermittedError, UsageError, listed, nearest
 from sysmond.machine.folders import Folders
 from sysmond.store import events
@@ -34,6 +34,7 @@ from sysmond.store.timeline import Timeline
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
+    import polars as pl
     import pyarrow as pa
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,7 +79,7 @@ class SqlAnswer(NamedTuple):
         try:
             import pyarrow as pa  # noqa: PLC0415  optional, and 100 ms to import
         except ImportError as missing:
-            raise Error("pyarrow is not installed; 'pip install sysmond[arrow]' adds it") from missing
+            raise not_installed("pyarrow", "arrow") from missing
 
         def array(cells: Sequence[object]) -> Any:  # noqa: ANN401  an array of a library without types
             if any(isinstance(cell, SqlTime) for cell in cells):
@@ -89,6 +90,13 @@ class SqlAnswer(NamedTuple):
         names = [unicode(name) for name in self.names]
         return pa.Table.from_arrays([array(cells) for cells in self._columns()], names=names)
 
+    def to_polars(self) -> "pl.DataFrame":
+        """The answer as a polars DataFrame, by way of Arrow.
+
+        :raises Error: where polars or pyarrow is not installed.
+        """
+        return polars_of(self.to_arrow)
+
     def to_pandas(self) -> "pd.DataFrame":
         """The answer as a DataFrame: times are in UTC, whole numbers Int64; what is absent is missing.
 
@@ -97,7 +105,7 @@ class SqlAnswer(NamedTuple):
         try:
             import pandas as pd  # noqa: PLC0415  optional, and 300 ms to import
         except ImportError as missing:
-            raise Error("pandas is not installed; 'pip install sysmond[pandas]' adds it") from missing
+            raise not_installed("pandas", "pandas") from missing
 
         def series(cells: Sequence[object]) -> "pd.Series[Any]":
             if any(isinstance(cell, SqlTime) for cell in cells):
@@ -124,7 +132,7 @@ def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request:
     try:
         import duckdb  # noqa: PLC0415  optional, and 30 ms to import
     except ImportError as missing:
-        raise Error("DuckDB is not installed; 'pip install sysmond[sql]' adds it") from missing
+        raise not_installed("DuckDB", "sql") from missing
     with (
         tempfile.TemporaryDirectory(prefix="sysmond-sql-") as folder,
         duckdb.connect(":memory:", config={**_SETTINGS, "temp_directory": folder}) as opened,

@@ -185,6 +185,25 @@ def put_records(
     put(file, name, records)
 
 
+def make_axis(file: File, name: str) -> None:
+    """Let other programs take a dataset [n] for an axis, its own and that of others: a dimension scale."""
+    file[name].make_scale(name)
+
+
+def put_along(file: File, axis: str, dataset: h5py.Dataset, name: str) -> None:
+    """Give a dataset [n] an axis, and a link at the root: without slashes, which would be groups there.
+
+    We ourselves follow no link, and open nothing that has two names.
+    """
+    dataset.dims[0].attach_scale(file[axis])
+    plain = free = name.replace("/", ".")
+    number = 1
+    while _bytes(free) in file:
+        number += 1
+        free = f"{plain}#{number}"
+    file[_bytes(free)] = h5py.SoftLink(dataset.name)
+
+
 def put(group: Group, name: str, array: Array) -> h5py.Dataset:
     """Store an array [n] of any type: chunked even when it is empty, since only chunks have a checksum.
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """An answer as an HDF5 file: ``sysmon-extract --output-file=F.h5`` writes one, and it is read like an archive.
 
-``time``, one dataset a column with attributes for other programs, ``columns`` that say what they are, ``gaps`` and
-``events``. Points in time are int64 nanoseconds, UTC; other numbers float64, NaN where there is none; an absent text
-is empty. ``write``, ``read``, ``FORMAT``.
+``time``, one dataset a column, ``columns`` that say what they are, ``gaps`` and ``events``. Attributes, axes and
+further names are for other programs: ``xarray.open_dataset`` has a variable a column, over times. Points in time are
+int64 nanoseconds, UTC; other numbers float64, NaN where there is none; an absent text is empty. ``write``, ``read``,
+``FORMAT``.
 """
 
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ FORMAT = Format(
 )
 # No value has more decimals, and no scale is larger: 64 bits have 19 digits.
 _DECIMALS_MAX = 18
+# Times as the conventions for climate and forecast metadata (CF) have them, which xarray reads.
+_CF_TIME = {"units": "nanoseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
 _TIMES, _INTEGERS, _FLOATS, _TEXTS = "times", "integers", "floats", "texts"
 _TYPES = {_TIMES: np.dtype("<i8"), _INTEGERS: np.dtype("<f8"), _FLOATS: np.dtype("<f8"), _TEXTS: np.dtype("S")}
 
@@ -50,11 +53,14 @@ def write(result: Result, path: str) -> None:
             sensitivity=str(result.sensitivity),
             table=result.table,
         )
-        hdf5.put(file, "time", result.times_ns).attrs["unit"] = "ns since 1970-01-01T00:00:00Z"
+        time = hdf5.put(file, "time", result.times_ns)
+        time.attrs.update({"unit": "ns since 1970-01-01T00:00:00Z", **_CF_TIME})
         for number, column in enumerate(result.columns):
             dataset = hdf5.put(file, f"column/{number}", _content(column))
             for name in ("path", "unit", "semantics", "stat"):
                 dataset.attrs[name] = str(getattr(column, name))
+            more = {**_CF_TIME, "_FillValue": np.int64(ABSENT)} if column.is_time else {"units": column.unit}
+            dataset.attrs.update({"long_name": column.label, **more})
         hdf5.put_records(
             file,
             "columns",
@@ -71,6 +77,10 @@ def write(result: Result, path: str) -> None:
             end_ns=("<i8", [gap.end_ns for gap in result.gaps]),
         )
         event_records.write(file, result.events, time_ns=("<i8", [event.time_ns for event in result.events]))
+        for name in ("time", "columns", "gaps", "events"):
+            hdf5.make_axis(file, name)
+        for number, label in enumerate(result.labels()):
+            hdf5.put_along(file, "time", file[f"column/{number}"], label)
 
 
 def _kind(column: Column) -> str:
