@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PHASES_S = tuple(f"{phase}_s" for phase in PHASES)
 NAMES = ("boot", "id", "from", "to", "lasted_s", "kernel", "ended", "startup_s", *_PHASES_S)
 NAMES_FOR_PEOPLE = ("boot", "from", "to", "lasted", "kernel", "ended", "startup", *PHASES, "trend")
-# What runs was seen so recently.
+# What is still recorded was seen so recently, where nothing says that the recorder ended.
 RUNNING_NS = 120 * SECOND_NS
 # What happened so shortly before the last row says how a boot ended.
 LAST_NS = 180 * SECOND_NS
@@ -34,6 +34,9 @@ _TROUBLE = frozenset(
     {"lockup", "machine check", "hung task", "overheated", "disk error", "file system error", "oom kill"}
 )
 RUNNING, IN_ORDER, UNKNOWN = "running", "in order", "unknown: power loss, hang or reset"
+NOT_RECORDED = "running, not recorded any more"
+# Rings of parts end at ticks of their own: the end of the recorder may come so long before the last row.
+ORDERLY_NS = 5 * SECOND_NS
 
 
 class ListedBoot(NamedTuple):
@@ -115,8 +118,10 @@ def boots(archive: "Archive") -> list[ListedBoot]:
 
 def _ended(boot: "Boot", happened: Sequence["Event"]) -> str:
     """How a boot ended, as far as what happened last tells."""
-    if boot.boot == clock.boot_id() and clock.relation().realtime_ns - boot.end_ns < RUNNING_NS:
-        return RUNNING
+    if boot.boot == clock.boot_id():
+        is_silent = clock.relation().realtime_ns - boot.end_ns >= RUNNING_NS
+        has_ended = any(event.kind == _ORDERLY and event.time_ns >= boot.end_ns - ORDERLY_NS for event in happened)
+        return NOT_RECORDED if is_silent or has_ended else RUNNING
     last = [event for event in happened if boot.end_ns - LAST_NS <= event.time_ns <= boot.end_ns + LAST_NS // 3]
     if any(event.kind == _ORDERLY for event in last):
         return IN_ORDER

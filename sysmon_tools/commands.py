@@ -207,11 +207,23 @@ async def set_(client: Client, options: argparse.Namespace) -> CommandOutput:
         "behind": outcome.get("behind", {}),
     }
 
+    understood = await _understood(client, key, str(setting["value"]))
+
     def show() -> None:
-        put(f"{key}: {setting['value']} ({f'written to {origin}' if origin else 'default'})")
+        put(f"{key}: {understood} ({f'written to {origin}' if origin else 'default'})")
         _put_behind(setting["behind"])
 
     return CommandOutput(setting, show)
+
+
+async def _understood(client: Client, key: str, value: str) -> str:
+    """A value as it was understood: of a number without a unit, an interval has one."""
+    match key.split("."):
+        case ["probes", name, "interval"] if value.replace(".", "", 1).isdecimal():
+            listed = (await _list_probes(client)).document
+            return next((interval(probe["interval_ns"]) for probe in listed if probe["name"] == name), value)
+        case _:
+            return value
 
 
 def _setting(words: Sequence[str]) -> tuple[str, str]:
@@ -248,7 +260,7 @@ async def show(client: Client, options: argparse.Namespace) -> CommandOutput:
     probes = await probes_of(client)
     known = [str(probe["Name"]) for probe in probes]
     if options.name not in known:
-        raise UsageError(f"probe {options.name!r}: there is none{nearest(options.name, known)}")
+        raise UsageError(f"there is no probe {options.name!r}{nearest(options.name, known)}")
     listed = next((row for row in (await _list_probes(client)).document if row["name"] == options.name), None)
     # The list tells the reason as far as the caller may know it; the object, as far as everybody may.
     properties = probes[known.index(options.name)] | ({} if listed is None else {"Reason": listed["reason"]})

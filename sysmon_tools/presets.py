@@ -7,7 +7,7 @@ A preset is a list of paths, and may be asked for beside other paths. ``docs/ask
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sysmond.errors import UsageError, nearest
+from sysmond.errors import UsageError, expected, nearest
 
 LIST = "list"
 
@@ -87,7 +87,7 @@ def paths(words: Sequence[str]) -> list[str]:
     names = [name.strip() for word in words for name in word.split(",")]
     for name in names:
         if name not in PRESETS:
-            raise UsageError(f"preset {name!r}: there is none{nearest(name, PRESETS)}; expected {', '.join(PRESETS)}")
+            raise UsageError(f"there is no preset {name!r}{nearest(name, PRESETS, expected(PRESETS))}")
     return list(dict.fromkeys(path for name in names for path in PRESETS[name].paths))
 
 

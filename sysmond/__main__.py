@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from sysmond.base.terminal import put, say
 from sysmond.daemon.arguments import ALONE, LOADER, RESOLVER, parser
-from sysmond.errors import EXIT_PARTIAL, Error, UsageError, nearest
+from sysmond.errors import EXIT_PARTIAL, Error, UsageError, expected, nearest
 from sysmond.machine import folders, mounts
 from sysmond.machine.lock import only_one
 from sysmond.plan import plan as plans
@@ -125,9 +125,11 @@ def _become(settings: Settings, part: str | None) -> NoReturn:
 
 def _check(options: argparse.Namespace) -> None:
     if options.part is not None and options.part not in ALONE:
-        raise UsageError(f"--part {options.part!r}: no such part{nearest(options.part, ALONE)}; {', '.join(ALONE)} are")
+        raise UsageError(
+            f"--part {options.part!r}: there is no such part{nearest(options.part, ALONE, expected(ALONE))}"
+        )
     if options.bus not in BUSES and ":" not in options.bus:
-        raise UsageError(f"--bus {options.bus!r}: not a bus{nearest(options.bus, BUSES)}; {', '.join(BUSES)} are")
+        raise UsageError(f"--bus {options.bus!r}: not a bus{nearest(options.bus, BUSES, expected(BUSES))}")
     if options.part == "bus" and options.bus == NO_BUS:
         raise UsageError("--part bus: without a bus; expected --bus system, session or an address")
     if not os.path.isdir(options.root):

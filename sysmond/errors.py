@@ -79,12 +79,24 @@ def spelled(problem: BaseException) -> str:
     return " ".join(line.split())
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Say which known words come closest: ``"; nearest: a, b"``, or nothing at all."""
+def nearest(word: str, known: Iterable[str], right: str = "") -> str:
+    """Ask whether the closest of the known words was meant: ``"; did you mean a or b?"``, or say nothing at all.
+
+    ``right``: what would be right is said besides, ``"; did you mean a? (expected a, b)"`` or ``"; expected a, b"``.
+    """
     import difflib  # noqa: PLC0415  only to speak of a mistake, and every part would carry it
 
     matches = difflib.get_close_matches(word, sorted(set(known)), n=3, cutoff=0.5)
-    return f"; nearest: {', '.join(matches)}" if matches else ""
+    if not matches:
+        return f"; {right}" if right else ""
+    *first, last = matches
+    meant = f"{', '.join(first)} or {last}" if first else last
+    return f"; did you mean {meant}?" + (f" ({right})" if right else "")
+
+
+def expected(known: Iterable[str]) -> str:
+    """Say what is expected: ``"expected a, b"``."""
+    return f"expected {', '.join(known)}"
 
 
 def listed(known: Sequence[str]) -> str:

@@ -50,7 +50,7 @@ def read(start: Moment | None, end: Moment | None, step: Length | None = None, *
     if end_ns <= start_ns:
         if end is None:
             raise UsageError(f"the range begins ({start!r}) in the future; expected a time before now, or an end")
-        raise UsageError(f"the range ends ({end!r}) before it begins ({start!r})")
+        raise UsageError(timespec.reversed_range(start, end))
     return Times(now_ns, start_ns, end_ns, length(step))
 
 

@@ -169,14 +169,16 @@ def _unknown(
     if not any(matcher.table(table) for table, _, _ in known):
         tables = [*(table for table, _, _ in known), *others]
         meant = elsewhere.suggest(pattern.text.partition("@")[0], aliases)
-        return f"path {pattern.text!r}: no such table{meant or _suggest(pattern.table, tables)}"
+        if meant:
+            return f"there is no table or metric {pattern.text!r}{meant}"
+        return f"there is no table {pattern.table!r}{_suggest(pattern.table, tables)}"
     if not any(matcher.metric(table, metric) for table, metric, _ in known):
         spelled = {f"{table}/{metric}" for table, metric, _ in known if matcher.table(table)}
         wanted = f"{pattern.table}/{pattern.metric}"
         own = [path.partition("/")[2] for path in spelled]
         declared = [(name, path.partition("/")[2]) for name, path in aliases if path.startswith(f"{pattern.table}/")]
         meant = elsewhere.suggest_column(pattern.metric, pattern.table, own, declared)
-        return f"path {pattern.text!r}: no such metric{meant or _suggest(wanted, spelled)}"
+        return f"there is no metric {wanted!r}{meant or _suggest(wanted, spelled)}"
     full = {series_path(*one) for one in known if matcher.metric(one[0], one[1])}
     instances = {path.partition("@")[2] for path in full}
     wanted = pattern.instance or ""
@@ -190,7 +192,7 @@ def no_rows(table: str, known: Collection[str], built_in: Collection[str] = (), 
     """
     if table in built_in or not known:
         return Error(f"table {table!r}: nothing of it is recorded yet{hint}")
-    return UsageError(f"table {table!r}: no such table{_suggest(table, known)}")
+    return UsageError(f"there is no table {table!r}{_suggest(table, known)}")
 
 
 def _suggest(wanted: str, known: Iterable[str]) -> str:

@@ -26,4 +26,4 @@ def check(stat: str) -> None:
     """
     if stat not in STATISTICS and percent_of(stat) is None:
         expected = f"expected {', '.join(STATISTICS)}, {PERCENTILES}"
-        raise UsageError(f"statistic {stat!r}: not known{nearest(stat, STATISTICS)}; {expected}")
+        raise UsageError(f"statistic {stat!r}: not known{nearest(stat, STATISTICS, expected)}")

@@ -110,8 +110,9 @@ def parse_time(text: str, *, now_ns: int, boot_ns: int | None = None, zone: tzin
     except (ValueError, OverflowError) as wrong:
         raise UsageError(f"time {_quote(text)}: {wrong}; expected {TIME_FORMS}") from None
     if time_ns is None:
-        likely = nearest(wanted.lower()[:40], ("now", "boot", *_DAYS, *_WEEKDAYS)) if wanted.isalpha() else ""
-        raise UsageError(f"time {_quote(text)}: not understood{likely}; expected {TIME_FORMS}")
+        words = ("now", "boot", *_DAYS, *_WEEKDAYS) if wanted.isalpha() else ()
+        likely = nearest(wanted.lower()[:40], words, f"expected {TIME_FORMS}")
+        raise UsageError(f"time {_quote(text)}: not understood{likely}")
     if not TIME_MIN_NS <= time_ns < TIME_MAX_NS:
         raise UsageError(f"time {_quote(text)}: outside the years {YEAR_MIN} to {YEAR_MAX}; expected {TIME_FORMS}")
     return time_ns
@@ -125,6 +126,11 @@ def parse_moment(text: str, now: Relation) -> int:
     return parse_time(text, now_ns=now.realtime_ns, boot_ns=now.realtime_ns - now.boottime_ns)
 
 
+def reversed_range(start: object, end: object) -> str:
+    """What is wrong with a range that has no length, or less, as all programs say it."""
+    return f"the range ends ({end!r}) before it begins ({start!r})"
+
+
 def parse_span(start: str, end: str, now: Relation) -> tuple[int, int]:
     """Read both ends of a span by one look at the clocks: from now to now is no time.
 
@@ -132,7 +138,7 @@ def parse_span(start: str, end: str, now: Relation) -> tuple[int, int]:
     """
     start_ns, end_ns = parse_moment(start, now), parse_moment(end, now)
     if start_ns >= end_ns:
-        raise UsageError(f"FROM {start!r} is not before TO {end!r}; expected an earlier FROM")
+        raise UsageError(reversed_range(start, end))
     return start_ns, end_ns
 
 

@@ -184,7 +184,7 @@ class Holds(Interface):
         known = {probe.table: probe.lane for probe in self._plan().probes if probe.sensitivity in caller.sensitivities}
         for table in tables:
             if table not in known:
-                raise NotFoundError(f"table {table[:80]!r}: no such table{nearest(table[:80], known)}")
+                raise NotFoundError(f"there is no table {table[:80]!r}{nearest(table[:80], known)}")
         return [known[table] for table in tables]
 
     async def _add(

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Sensitivity
+from sysmond.base.timespec import reversed_range
 from sysmond.bus.latest import Latest
 from sysmond.bus.question import HistoryQuestion
 from sysmond.bus.wire import errors
@@ -586,7 +587,7 @@ def _question_fields(
     if not paths:
         raise InvalidArgumentError("no path; expected one at least, '*' for all")
     if end_ns and end_ns <= start_ns:
-        raise InvalidArgumentError(f"the range ends ({end_ns}) before it begins ({start_ns})")
+        raise InvalidArgumentError(reversed_range(start_ns, end_ns))
     if step_ns > STEP_NS_MAX:
         raise InvalidArgumentError(f"step {step_ns} ns; expected up to {STEP_NS_MAX} ns, a year")
     boot = read_options(options, {"boot": "s"}).get("boot", "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sysmond.archiver.flushing import JOB_S
 from sysmond.base.event_kinds import MARK
 from sysmond.base.model import INTERVAL_MIN_NS
-from sysmond.base.timespec import Notation, format_time
+from sysmond.base.timespec import Notation, format_time, reversed_range
 from sysmond.bus.part import BusPart
 from sysmond.bus.parts import ask
 from sysmond.bus.wire import names
@@ -98,7 +98,7 @@ class Steering(Interface):
         """Keep a span of time, UTC ns, end excluded, as it was recorded, whatever else has to go."""
         read_options(options, {})
         if not 0 <= start_ns < end_ns:
-            raise InvalidArgumentError(f"start {start_ns} is not before end {end_ns}; expected an earlier start")
+            raise InvalidArgumentError(reversed_range(start_ns, end_ns))
         if len(why) > WHY_LENGTH_MAX:
             raise InvalidArgumentError(f"why of {len(why)} characters; expected at most {WHY_LENGTH_MAX}")
         await self._part.commands.run(
@@ -171,7 +171,7 @@ class Steering(Interface):
     def _known(self, name: str) -> None:
         known = [probe.table for probe in self._part.plan.probes]
         if name not in known:
-            raise NotFoundError(f"no probe {name[:80]!r}{nearest(name[:80], known)}")
+            raise NotFoundError(f"there is no probe {name[:80]!r}{nearest(name[:80], known)}")
 
 
 def _spelled(interval_ns: int) -> str:

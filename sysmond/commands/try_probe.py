@@ -54,7 +54,7 @@ def _named(word: str) -> tuple[Probe, ...]:
             raise type(refusal)(f"{word}: {refusal}") from refusal
     planned = {probe.table: probe.plugin for sensitivity in Sensitivity for probe in builtin(sensitivity).probes}
     if word not in planned:
-        raise UsageError(f"probe {word!r}: there is none{nearest(word, planned)}; a file is named with its .py")
+        raise UsageError(f"there is no probe {word!r}{nearest(word, planned, 'a file is named with its .py')}")
     return tuple(probe for probe in plugins.load(planned[word]) if probe.table.name == word)
 
 

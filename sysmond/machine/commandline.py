@@ -3,15 +3,16 @@
 
 import argparse
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, takewhile
 from typing import Any, NoReturn
 
-from sysmond.errors import UsageError, nearest
+from sysmond.errors import UsageError, expected, nearest
 
 # argparse words this differently from one Python to the next, but the wrong word is always quoted first.
 _WRONG_CHOICE = re.compile(r"argument (?P<what>.+?): invalid choice: '(?P<word>.*?)'")
 _COMMAND = "COMMAND"
+_REQUIRED = "the following arguments are required: "
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,10 +28,23 @@ class Parser(argparse.ArgumentParser):
             self.refuse_unknown(message.split()[2:])
         if match := _WRONG_CHOICE.match(message):
             what, word, known = match["what"], match["word"], self._known(match["what"])
-            said = f"no such command {word!r}" if what == _COMMAND else f"{what} {word!r}: there is none"
-            right = f"expected {', '.join(known)}"
-            raise UsageError(f"{said}{nearest(word, known)}; {right}")
+            said = f"{what} {word!r}: not known"
+            if what == _COMMAND or what.islower():
+                said = f"there is no {what.lower()} {word!r}"
+            raise UsageError(f"{said}{nearest(word, known, expected(known))}")
+        if message.startswith(_REQUIRED):
+            message = f"missing: {', '.join(self._described(message.removeprefix(_REQUIRED).split(', ')))}"
         raise UsageError(message.removeprefix("argument "))
+
+    def _described(self, names: Iterable[str]) -> Iterator[str]:
+        """Arguments that are missing, each with its choices, or else with what it is."""
+        left = list(self._actions)
+        for name in names:
+            spelled = ({one.metavar, one.dest, "/".join(one.option_strings)} for one in left)
+            place = next((place for place, names_there in enumerate(spelled) if name in names_there), None)
+            action = left.pop(place) if place is not None else None
+            said = ", ".join(map(str, action.choices or ())) or action.help if action else ""
+            yield f"{name} ({said})" if said else name
 
     def refuse_unknown(self, words: list[str]) -> None:
         """Refuse the first option among words that nobody knows.

@@ -51,7 +51,7 @@ def resolve(configuration: Config, discovery: Discovery, written: str = "", aske
             if not refused and (settings.origin.file != written or name in asked):
                 raise ConfigError(" ".join(problem.split()))
             # It may belong to a refused plugin, whose failure must not cost the whole configuration.
-            refused.append(Refusal(key, f"{problem}; or its plugin is refused"))
+            refused.append(Refusal(key, f"{problem} (or its plugin is refused)"))
     check_pins(configuration)
     planned = []
     for name, (plugin, probe) in sorted(offered.items()):

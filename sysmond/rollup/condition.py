@@ -204,9 +204,10 @@ class _Parser:
         if value in words or value in words.values() or (are_numbers and _NUMBER.fullmatch(value)):
             return words.get(value, value)
         spelled = {f"'{word}'" if " " in word else word: word for word in words}
-        close = nearest(value, spelled) or f"; expected {', '.join(spelled)}"
         others = "a number" if are_numbers else ", ".join(words.values())
-        raise UsageError(f"condition {self.text!r}: {column!r} is never {value!r}{close}, or {others}")
+        close = nearest(value, spelled)
+        close = f"{close} (or {others})" if close else f"; expected {', '.join(spelled)}, or {others}"
+        raise UsageError(f"condition {self.text!r}: {column!r} is never {value!r}{close}")
 
     def peek(self) -> str:
         match = _WORD.match(self.text, self.at)

@@ -110,7 +110,7 @@ def test_what_a_condition_means(text: str, rows: list[int]) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("rss_anom > 1", "there is no column 'rss_anom'; nearest: rss"),
+        ("rss_anom > 1", "there is no column 'rss_anom'; did you mean rss"),
         ("comm > 5", "'>' with 'comm', which is text; expected one of = != ~ !~"),
         ("rss ~ 5", "'~' with 'rss', which is a number"),
         ("rss > 5s", "'5s' for 'rss'; expected a value such as 100MB"),
@@ -133,10 +133,10 @@ def test_what_a_condition_means(text: str, rows: list[int]) -> None:
         ("not " * 200 + "pid = 1", "too deep"),
         ("pid = 1 and " * 2000, "condition of 24000 characters"),
         ("pid ! 1", "'!' after 'pid'"),
-        ("state = disk sleep", "'state' is never 'disk'; nearest: 'disk sleep', or S, D, Z"),
+        ("state = disk sleep", "'state' is never 'disk'; did you mean 'disk sleep'? (or S, D, Z)"),
         ("state = 5", "'state' is never '5'; expected sleeping, 'disk sleep', zombie, or S, D, Z"),
         ("state > sleeping", "'>' with 'state', which is text"),
-        ("code = EX_USE", "'code' is never 'EX_USE'; nearest: EX_USAGE, EX_OK, or a number"),
+        ("code = EX_USE", "'code' is never 'EX_USE'; did you mean EX_USAGE or EX_OK? (or a number)"),
         ("code ~ EX", "'~' with 'code', which is a number"),
     ],
 )

@@ -99,7 +99,7 @@ def test_what_is_in_proportion_has_the_largest_and_percentiles(folders: Folders)
         ({"columns": "memory_percent:max"}, "has no column 'memory_percent:max'"),
         ({"columns": "memory_percent:p95"}, "has no column 'memory_percent:p95'"),
         ({"columns": "cpu_percent", "stat": "sum"}, "column 'cpu_percent': has no statistic 'sum'; expected mean"),
-        ({"columns": "cpu_percnt"}, "has no column 'cpu_percnt'; nearest: cpu_percent"),
+        ({"columns": "cpu_percnt"}, "has no column 'cpu_percnt'; did you mean cpu_percent"),
         ({"group_by": "cpu_percent"}, "group by 'cpu_percent': it differs all the time"),
     ],
 )

@@ -340,15 +340,15 @@ def test_every_default_table_refuses_in_the_same_words(table: str, asked: dict[s
     assert why.format(table=table) in said
     assert "\n" not in said
     if "nix" in said:  # What there is, or what comes nearest.
-        assert "there are " in said or "nearest: " in said
+        assert "there are " in said or "did you mean " in said
 
 
 @pytest.mark.parametrize(
     ("table", "where", "why"),
     [
-        ("exits", "signal = SIGFOO", "'signal' is never 'SIGFOO'; nearest: SIG"),
-        ("exits", "signal_name != SIGCLD", "'signal_name' is never 'SIGCLD'; nearest: SIGCHLD"),
-        ("exits", "exit_code = EX_USE", "'exit_code' is never 'EX_USE'; nearest: EX_USAGE"),
+        ("exits", "signal = SIGFOO", "'signal' is never 'SIGFOO'; did you mean SIG"),
+        ("exits", "signal_name != SIGCLD", "'signal_name' is never 'SIGCLD'; did you mean SIGCHLD"),
+        ("exits", "exit_code = EX_USE", "'exit_code' is never 'EX_USE'; did you mean EX_USAGE"),
         ("thread_state", "syscall = nixcall", "'syscall' is never 'nixcall'"),
         ("thread_state", "state = waiting", "'state' is never 'waiting'"),
         ("process", "state = x", "'state' is never 'x'; expected running, sleeping, 'disk sleep', stopped"),

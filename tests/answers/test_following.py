@@ -159,8 +159,8 @@ def test_rows_of_long_tables_are_those_that_are_stored(
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
-        ("disk/reed_bytes", "path 'disk/reed_bytes': no such metric; nearest: disk/read_bytes"),
-        ("nix", "path 'nix': no such table"),
+        ("disk/reed_bytes", "there is no metric 'disk/reed_bytes'; did you mean disk/read_bytes"),
+        ("nix", "there is no table 'nix'"),
         ("disk@sdz", "path 'disk@sdz': no such instance"),
     ],
 )

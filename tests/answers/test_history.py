@@ -743,7 +743,7 @@ def test_every_statistic_of_a_counter_a_gauge_and_a_text(machine: Machine) -> No
     assert result.column(READ, "tmax").integers == [NOON_NS + 101 * SECOND_NS]
     for stat in ("mean", "min", "max", "first", "last", "sum"):
         assert result.column("disk/model@sda", stat).texts == ("made by sda",)
-    with pytest.raises(UsageError, match="statistic 'media'.*nearest: mean"):
+    with pytest.raises(UsageError, match="statistic 'media'.*did you mean mean"):
         machine.archive.select(READ, stat="media")
 
 

@@ -89,7 +89,7 @@ def test_patterns_statistics_and_both_kinds_of_tables(archive: Archive) -> None:
 @pytest.mark.parametrize(
     ("path", "refusal"),
     [
-        ("process/cpus@5", "path 'process/cpus@5': no such metric; nearest: process/cpu"),
+        ("process/cpus@5", "there is no metric 'process/cpus'; did you mean process/cpu"),
         ("process/cpu@6", "path 'process/cpu@6': no such instance in that range"),
     ],
 )
@@ -213,7 +213,7 @@ def test_what_is_derived_is_a_series_of_a_thing_too(archive: Archive) -> None:
 @pytest.mark.parametrize(
     ("path", "said", "wrong"),
     [
-        ("process/cpu_percnt", {}, "no such metric; nearest: process/cpu_percent"),
+        ("process/cpu_percnt", {}, "there is no metric 'process/cpu_percnt'; did you mean process/cpu_percent"),
         ("process/cpu_percent", {"raw": True}, "path 'process/cpu_percent': is derived, so it is not there with raw"),
         ("process/cpu_percent", {"stat": "sum"}, "has no column 'cpu_percent:sum'"),
         ("process/memory_percent", {"stat": "max"}, "has no column 'memory_percent:max'"),
@@ -236,7 +236,7 @@ def test_what_a_derived_series_has_not_is_a_line(archive: Archive, path: str, sa
         ({"columns": "pid", "where": "cpu_percent > 5"}, "column 'cpu_percent': is derived, .*: cpu$"),
         ({"columns": "memory_percent"}, "from: rss_anon, rss_file, rss_shmem, memory.total$"),
         ({"columns": "cpu_percent,nonsense"}, "table 'process' has no column 'nonsense'"),
-        ({"columns": "cpu_percnt"}, "has no column 'cpu_percnt'; nearest: cpu_percent"),
+        ({"columns": "cpu_percnt"}, "has no column 'cpu_percnt'; did you mean cpu_percent"),
     ],
 )
 def test_rows_as_stored_have_nothing_derived(archive: Archive, asked: dict[str, Any], wrong: str) -> None:

@@ -494,8 +494,8 @@ def test_samples_of_thread_states_are_counted(folders: Folders) -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ({"columns": "pid,rss_annon"}, "table 'process' has no column 'rss_annon'; nearest: rss_anon"),
-        ({"where": "comn = a"}, "there is no column 'comn'; nearest: comm"),
+        ({"columns": "pid,rss_annon"}, "table 'process' has no column 'rss_annon'; did you mean rss_anon"),
+        ({"where": "comn = a"}, "there is no column 'comn'; did you mean comm"),
         ({"by": "cpuu"}, "has no column 'cpuu'"),
         ({"group_by": "cpu"}, "group by 'cpu': it differs all the time"),
         ({"group_by": "uid", "columns": "uid,comm"}, "column 'comm': rows of a group by uid differ in it"),
@@ -516,7 +516,7 @@ def test_a_table_that_was_never_recorded_is_said(folders: Folders) -> None:
     simple(folders)
     with pytest.raises(Error, match="table 'thread': nothing of it is recorded yet"):
         ask(folders, "thread")
-    with pytest.raises(UsageError, match="table 'threads': no such table; there are process"):
+    with pytest.raises(UsageError, match="there is no table 'threads'; there are process"):
         ask(folders, "threads")
 
 

@@ -173,7 +173,7 @@ def test_without_columns_it_is_all_metrics_and_stat_says_of_what(archive: Archiv
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"columns": "quee"}, "table 'disk' has no column 'quee'; nearest: queue"),
+        ({"columns": "quee"}, "table 'disk' has no column 'quee'; did you mean queue"),
         ({"where": "sector > 5"}, "condition 'sector > 5': there is no column 'sector'"),
         ({"by": "model:mode"}, "has no column 'model:mode'"),
         ({"group_by": "queue"}, "group by 'queue': it differs all the time; expected instance, model"),
@@ -197,7 +197,7 @@ def test_a_wrong_question_is_one_line(archive: Archive, said: dict[str, Any], wh
 
 
 def test_a_table_that_is_none_names_what_there_is(archive: Archive) -> None:
-    with pytest.raises(UsageError, match="table 'disc': no such table; nearest: disk"):
+    with pytest.raises(UsageError, match="there is no table 'disc'; did you mean disk"):
         archive.records("disc")
 
 

@@ -74,10 +74,10 @@ def test_it_is_read_as_it_is_spelled(answers: Answers | None) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"top": (("page",),)}, ", top: no column 'page'; nearest: pages"),
+        ({"top": (("page",),)}, ", top: no column 'page'; did you mean pages"),
         ({"top": (("name",),)}, ", top: 'name' is a text; expected numbers"),
         ({"top": (("queue",),)}, ", top: 'queue' is a state; expected counters and gauges"),
-        ({"rows_only": ("page",)}, ", rows_only: no column 'page'; nearest: pages"),
+        ({"rows_only": ("page",)}, ", rows_only: no column 'page'; did you mean pages"),
         ({"rows_only": ("queue",)}, ", rows_only: 'queue'; expected a number of which buckets need nothing"),
         ({"rows_only": ("pages",)}, ", rows_only: 'pages'; expected a number of which buckets need nothing"),
         ({"top": "pages"}, ": a value of type str; expected a list of at most 64 elements"),
@@ -106,7 +106,7 @@ def test_it_is_read_as_it_is_spelled(answers: Answers | None) -> None:
             ", joins: :user has name by id; expected these",
         ),
         ({"joins": (Join("../../etc", (("id", "id"),), (("g", "name"),)),)}, ", joins: not a name"),
-        ({"joins": (Join("queue", (("ids", "id"),), (("g", "name"),)),)}, ", joins: no column 'ids'; nearest: id"),
+        ({"joins": (Join("queue", (("ids", "id"),), (("g", "name"),)),)}, ", joins: no column 'ids'; did you mean id"),
         ({"joins": (Join("queue", (("id", "id"),), (("name", "name"),)),)}, ", joins: 'name' is a column already"),
         (
             {"joins": (Join("queue", (), (("g", "name"),)),)},
@@ -150,7 +150,7 @@ INK = Derived("ink", "B", "black + colour", "Both inks.")
     [
         ({"formula": "black +"}, ", derived 'ink': formula 'black +': it ends; expected"),
         ({"formula": "black + cyan"}, ", derived 'ink': no column 'cyan'; expected one of the table"),
-        ({"formula": "black + colours"}, ", derived 'ink': no column 'colours'; nearest: colour"),
+        ({"formula": "black + colours"}, ", derived 'ink': no column 'colours'; did you mean colour"),
         ({"formula": "black + name"}, ", derived 'ink': 'name' is no number; expected counters and gauges"),
         ({"formula": "black + start"}, ", derived 'ink': 'start' is no number; expected counters and gauges"),
         (

@@ -51,14 +51,17 @@ def test_how_a_meaning_is_spelled() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("node_disk_read_bytes_total", "no such table; did you mean disk/read_bytes (node_disk_read_bytes_total in"),
-        ("rkB/s@sda", "path 'rkB/s@sda': no such table; did you mean disk/read_bytes (rkB/s in sar, iostat)?"),
-        ("memory/kbmemfree", "path 'memory/kbmemfree': no such metric; did you mean free (kbmemfree in sar)?"),
+        (
+            "node_disk_read_bytes_total",
+            "did you mean disk/read_bytes (node_disk_read_bytes_total in",
+        ),
+        ("rkB/s@sda", "there is no table or metric 'rkB/s@sda'; did you mean disk/read_bytes (rkB/s in sar, iostat)?"),
+        ("memory/kbmemfree", "there is no metric 'memory/kbmemfree'; did you mean free (kbmemfree in sar)?"),
         ("node_cpu_seconds_total", "did you mean cpu/user or cpu/nice or cpu/system or cpu/idle or 4 more (node_cpu"),
-        ("Toner", "path 'Toner': no such table; did you mean ink/left?"),
-        ("ink/toner", "path 'ink/toner': no such metric; did you mean left?"),
-        ("memory/toner", "path 'memory/toner': no such metric; nearest: memory/free"),
-        ("dusk", "path 'dusk': no such table; nearest: disk"),
+        ("Toner", "there is no table or metric 'Toner'; did you mean ink/left?"),
+        ("ink/toner", "there is no metric 'ink/toner'; did you mean left?"),
+        ("memory/toner", "there is no metric 'memory/toner'; did you mean memory/free"),
+        ("dusk", "there is no table 'dusk'; did you mean disk"),
     ],
 )
 def test_who_asks_by_it_is_told_ours(text: str, said: str) -> None:

@@ -89,11 +89,11 @@ def test_what_is_no_path_says_so_in_one_line(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("memroy/available", "path 'memroy/available': no such table; nearest: memory"),
-        ("cpu/usr@total", "path 'cpu/usr@total': no such metric; nearest: cpu/user, cpu/system"),
-        ("disk/*@sdb", "path 'disk/*@sdb': no such instance; nearest: sda, sda1"),
-        ("xyzzy", "path 'xyzzy': no such table; there are cpu, disk, filesystem, memory"),
-        ("filesystem/used@/[h]ome", "path 'filesystem/used@/[h]ome': no such instance; nearest: /home"),
+        ("memroy/available", "there is no table 'memroy'; did you mean memory?"),
+        ("cpu/usr@total", "there is no metric 'cpu/usr'; did you mean cpu/user or cpu/system?"),
+        ("disk/*@sdb", "path 'disk/*@sdb': no such instance; did you mean sda or sda1?"),
+        ("xyzzy", "there is no table 'xyzzy'; there are cpu, disk, filesystem, memory"),
+        ("filesystem/used@/[h]ome", "path 'filesystem/used@/[h]ome': no such instance; did you mean /home?"),
         ("cpu/user@", "path 'cpu/user@': no such instance; there are cpu0, total"),
     ],
 )

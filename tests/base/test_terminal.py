@@ -146,10 +146,10 @@ def test_no_format_of_an_answer_obeys_a_name(chosen: str) -> None:
     text = harmless(b"".join(formats.WRITERS[chosen](hostile_result(), style)), tabs=chosen == "tsv")
     assert "forged: x" in text
     if chosen in {"csv", "tsv"}:
-        assert text.count("\n") == 6  # a gap, an event, names, three rows
+        assert text.count("\n") == 7  # a gap, an event, units, names, three rows
         assert r"a\x1b]0;T\x07\x1b[41m\x7f" in text
     if chosen == "tsv":
-        assert [line.count("\t") for line in text.splitlines()] == [0, 0, 2, 2, 2, 2]
+        assert [line.count("\t") for line in text.splitlines()] == [0, 0, 2, 2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("chosen", rows.WRITERS)

@@ -197,7 +197,7 @@ def test_a_wrong_time_is_one_line_that_names_the_forms(text: str) -> None:
 
 
 def test_a_misspelt_word_names_the_nearest() -> None:
-    with pytest.raises(UsageError, match="nearest: yesterday"):
+    with pytest.raises(UsageError, match="did you mean yesterday"):
         parse("yesteday")
 
 

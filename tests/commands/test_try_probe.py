@@ -106,7 +106,7 @@ def test_what_may_not_be_read_says_so(file: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [("dsik", "probe 'dsik': there is none; nearest: disk"), ("none.py", "none.py: no such file")],
+    [("dsik", "there is no probe 'dsik'; did you mean disk"), ("none.py", "none.py: no such file")],
 )
 def test_what_is_not_there_is_wrong_usage(capsys: pytest.CaptureFixture[str], word: str, said: str) -> None:
     assert main(["probe", word]) == UsageError.exit_code

@@ -99,10 +99,10 @@ def test_later_files_win_key_by_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("samplr:\n", "1: samplr: no such key; nearest: sampler"),
-        ("\nsampler:\n  prioritty: 3\n", "3: sampler.prioritty: no such key; nearest: priority"),
+        ("samplr:\n", "1: samplr: no such key; did you mean sampler?"),
+        ("\nsampler:\n  prioritty: 3\n", "3: sampler.prioritty: no such key; did you mean priority?"),
         ("zzz: 1\n", "1: zzz: no such key; expected sampler, archive, tiers, records, probes"),
-        ("probes: {cpu: {intervall: 1}}", "1: probes.cpu.intervall: no such key; nearest: interval"),
+        ("probes: {cpu: {intervall: 1}}", "1: probes.cpu.intervall: no such key; did you mean interval?"),
         ("1: 2\n", "1: 1: no such key; expected sampler, archive, tiers, records, probes"),
         ("'a\\nb': 2\n", "1: 'a\\\\nb': no such key; expected sampler, archive, tiers, records, probes"),
         (

@@ -169,7 +169,11 @@ def test_no_folder_and_no_probes_are_right(tmp_path: Path, write: Write) -> None
         ),
         ("[Probe(TABLE, read)]", "[Probe(TABLE, read)] * 2", "table 't': offered twice; expected each table once"),
         ("[Probe(TABLE, read)]", "[Probe(TABLE, read)] * 101", "returned 101 probes; expected at most 100"),
-        ("def sysmond_probes()", "def sysmond_probe()", "sysmond_probe is no hook of sysmond; nearest: sysmond_probes"),
+        (
+            "def sysmond_probes()",
+            "def sysmond_probe()",
+            "sysmond_probe is no hook of sysmond; did you mean sysmond_probes",
+        ),
         ("@hookimpl\n", "", "has no function sysmond_probes marked with sysmond.probe.hookimpl"),
         ("sysmond_probes()", "sysmond_probes(host)", "a hook does not fit its specification: "),
         ("Probe(TABLE, read)", "Probe(TABLE, 5)", "table 't': read is a value of type int; expected a function"),

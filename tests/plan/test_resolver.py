@@ -184,7 +184,7 @@ def test_options_are_read_as_the_probe_declares_them() -> None:
         ("depth: 2.5", "depth: '2.5' is wrong; expected a whole number from 1 to 5"),
         ("ratio: much", "ratio: 'much' is wrong; expected a number"),
         ("sort: name", "sort: 'name' is wrong; expected cpu or memory"),
-        ("thread: true", "thread: no such option; nearest: threads"),
+        ("thread: true", "thread: no such option; did you mean threads?"),
         ("zzz: 1", "zzz: no such option; expected threads, depth, ratio, sort"),
     ],
 )
@@ -240,7 +240,7 @@ def test_pins_that_cannot_hold_a_file_name_the_smallest_budget_that_works() -> N
 
 
 def test_an_unknown_probe_is_named_with_its_nearest() -> None:
-    assert complaint("probes:\n  cpus:\n") == "f.yaml:2: probes.cpus: no such probe; nearest: cpu"
+    assert complaint("probes:\n  cpus:\n") == "f.yaml:2: probes.cpus: no such probe; did you mean cpu?"
     assert complaint('probes: {"a\\nb": {}}') == "f.yaml:1: probes.'a\\nb': no such probe"
 
 
@@ -249,7 +249,9 @@ def test_an_unknown_probe_may_belong_to_a_refused_plugin() -> None:
     made = resolve(configured("probes: {gpu: {interval: 2s}}"), ALL._replace(refused=(broken,)))
     assert made.refused == (
         broken,
-        Refusal("probes.gpu", "f.yaml:1: probes.gpu: no such probe; nearest: cpu, input; or its plugin is refused"),
+        Refusal(
+            "probes.gpu", "f.yaml:1: probes.gpu: no such probe; did you mean cpu or input? (or its plugin is refused)"
+        ),
     )
 
 
@@ -333,11 +335,11 @@ def test_the_program_writes_a_plan_whatever_its_plugins_leave_behind(tmp_path: P
     [
         (["--config", "wrong.yaml"], 2, "wrong.yaml:1: sampler.priority: 'x' is wrong; expected a whole number"),
         (["--config", "none.yaml"], 2, "none.yaml: No such file or directory; expected a file that can be read"),
-        (["--config", "unknown.yaml"], 2, "unknown.yaml:1: probes.cpus: no such probe; nearest: cpu, tcp, gpu"),
+        (["--config", "unknown.yaml"], 2, "unknown.yaml:1: probes.cpus: no such probe; did you mean cpu, tcp or gpu?"),
         (
             ["--colour"],
             2,
-            "unknown option '--colour'; nearest: --user, --output, --config",
+            "unknown option '--colour'; did you mean --user, --output or --config?",
         ),
         (
             ["--config", os.devnull, "--output", "none/plan.json"],
@@ -428,7 +430,7 @@ def test_a_change_is_written_to_the_drop_in_and_taken_back(changed: Changed) -> 
             "probes.disk.colour=red",
             "probes.disk.colour: no such key; expected enabled, interval, lane, sensitivity, options",
         ),
-        ("probes.dsik.enabled=true", "probes.dsik: no such probe; nearest: disk"),
+        ("probes.dsik.enabled=true", "probes.dsik: no such probe; did you mean disk"),
         ("probes.filesystem.interval=10ms", "probes.filesystem.interval: '10ms' is too short for the background lane"),
         ("probes.disk.options=5", "probes.disk.options: '5' is not a section"),
         ("probes.disk.options.x=1", "probes.disk.options.x: no such option; expected none"),

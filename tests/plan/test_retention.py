@@ -123,7 +123,7 @@ def test_pinned_files_stay_until_their_own_budget_is_full() -> None:
         ("tiers.5min.size", "0B", "expected 512KiB to 1TiB"),
         ("tiers.10s.age", "-1d", "expected 0 for any age, or a duration of 10s or more"),
         ("tiers.5min.age", "1min", "expected 0 for any age, or a duration of 5min or more"),
-        ("tiers.2min", "{size: 50MB}", "no such key; nearest: 5min, 1min, pins"),
+        ("tiers.2min", "{size: 50MB}", "no such key; did you mean 5min, 1min or pins?"),
         ("tiers.pins.size", "-1B", "expected a size such as 512KiB, 16MiB or 1GiB"),
         ("archive.ram_size", "1kB", "expected 1MiB to 64GiB"),
         ("archive.pin_pressure_percent", "101", "expected 0 to 100"),

@@ -150,7 +150,7 @@ def test_rows_are_chosen_by_column_and_time(tmp_path: Path) -> None:
         (lambda archive: archive.select(raw=True), "cannot answer 'raw'; expected an archive"),
         (lambda archive: archive.select(boot=0), "cannot answer 'boot'; expected an archive"),
         (lambda archive: archive.select(explain=True), "cannot answer 'explain'"),
-        (lambda archive: archive.select("disk"), "no such table"),
+        (lambda archive: archive.select("disk"), "there is no table"),
         (lambda archive: archive.sql("select 1"), "cannot answer 'sql'"),
         (lambda archive: archive.records("process"), "'process': was not saved with this answer; expected series"),
     ],

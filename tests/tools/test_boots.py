@@ -68,6 +68,21 @@ def test_each_boot_says_its_kernel_and_how_it_ended(folders: Folders, capsys: py
     assert float(rows[0]["lasted_s"]) == SECONDS - 10
 
 
+@pytest.mark.parametrize(("ago_s", "happened"), [(0, ((SECONDS, "stop"),)), (300, ())])
+def test_the_boot_that_runs_says_whether_it_is_recorded(
+    folders: Folders, capsys: pytest.CaptureFixture[str], ago_s: int, happened: tuple[tuple[int, str], ...]
+) -> None:
+    now_ns = clock.relation().realtime_ns - ago_s * SECOND_NS
+    record(folders, clock.boot_id(), now_ns - (FIRST_S + SECONDS) * SECOND_NS, "6.3", *happened)
+    assert [row["ended"] for row in listed(folders, capsys)] == ["running, not recorded any more"]
+
+
+def test_a_recorder_that_was_started_again_goes_on(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    now_ns = clock.relation().realtime_ns
+    record(folders, clock.boot_id(), now_ns - (FIRST_S + SECONDS) * SECOND_NS, "6.3", (SECONDS - 60, "stop"))
+    assert [row["ended"] for row in listed(folders, capsys)] == ["running"]
+
+
 def test_a_boot_that_nobody_ended_says_so(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     record(folders, "c" * 32, clock.relation().realtime_ns - 5 * HOUR_S * SECOND_NS, "6.1\x1b[2J")
     where = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]

@@ -112,7 +112,7 @@ def test_what_was_before_the_first_moment_counts(folders: Folders, capsys: pytes
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["--format=xml"], "--format 'xml'"), (["--to=-99y"], "is not before"), (["--since=soon"], "soon")],
+    [(["--format=xml"], "--format 'xml'"), (["--to=-99y"], "before it begins"), (["--since=soon"], "soon")],
 )
 def test_wrong_usage_is_one_line(
     folders: Folders, capsys: pytest.CaptureFixture[str], words: Sequence[str], said: str

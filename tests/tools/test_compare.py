@@ -68,10 +68,10 @@ def test_a_span_without_anything_is_not_taken_for_zero(folders: Folders, capsys:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([CALM], "required: T..T"),
+        ([CALM], "missing: T..T (the "),
         ([CALM, "yesterday"], "'yesterday': not a span; expected FROM..TO"),
         ([CALM, "..now"], "'..now': not a span"),
-        ([CALM, "now..-1h"], "is not before"),
+        ([CALM, "now..-1h"], "before it begins"),
         ([CALM, STUCK, "lode"], "lode"),
         ([CALM, STUCK, "--top=0"], "--top 0: expected 1 or more"),
         ([CALM, STUCK, "--format=xml"], "--format 'xml'"),

@@ -115,7 +115,7 @@ def test_who_asks_for_values_of_processes_is_told_how(recorder: Recorder) -> Non
     for path, table in (("process", "process"), ("exits/signal", "exits"), ("thread", "thread")):
         code, error = refused(recorder, "watch", path, "--count=1")
         assert (code, error) == (2, f"sysmonctl: path {path!r}: {table} {right.format(table)}\n")
-    assert "nearest: process" in refused(recorder, "watch", "proces")[1]
+    assert "did you mean process" in refused(recorder, "watch", "proces")[1]
     assert (probe(recorder, "process")["state"], probe(recorder, "process")["sensitivity"]) == ("active", "public")
     # A recorder of one's own has no BPF, and by /proc threads are looked at only where that is asked for.
     wait_until(lambda: probe(recorder, "thread_state")["state"] == "absent", recorder.said)
@@ -402,19 +402,19 @@ def test_the_doctor_says_how_processes_are_read_and_why_not_better(tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "code", "line"),
     [
-        (("enable", "probe", "lode"), 2, "no probe 'lode'; nearest: load"),
-        (("show", "lode"), 2, "probe 'lode': there is none; nearest: load"),
+        (("enable", "probe", "lode"), 2, "there is no probe 'lode'; did you mean load"),
+        (("show", "lode"), 2, "there is no probe 'lode'; did you mean load"),
         (("set", "probe", "load", "interval", "1us"), 2, "interval"),
         (("set", "probe", "load", "interval", "soon"), 2, "'soon'"),
         (("set", "probe", "load", "colour", "red"), 2, "colour"),
-        (("disable", "prob", "load"), 2, "probe 'prob': there is none; nearest: probe; expected probe"),
-        (("list", "probe"), 2, "WHAT 'probe': there is none; nearest: probes"),
-        (("pin", "now", "-1h"), 2, "is not before TO"),
+        (("disable", "prob", "load"), 2, "there is no probe 'prob'; did you mean probe? (expected probe)"),
+        (("list", "probe"), 2, "WHAT 'probe': not known; did you mean probes"),
+        (("pin", "now", "-1h"), 2, "before it begins"),
         (("unpin",), 2, "expected one of the two"),
         (("unpin", "2025-01-31T14:30:00Z"), 2, "sysmonctl: 2025-01-31T14:30:00Z: nothing is pinned then"),
-        (("watch", "lode/one"), 2, "no such table"),
+        (("watch", "lode/one"), 2, "there is no table"),
         (("watch", "--count", "0", "load"), 2, "expected 1 or more"),
-        (("stauts",), 2, "no such command 'stauts'; nearest: status"),
+        (("stauts",), 2, "there is no command 'stauts'; did you mean status"),
         (("status", "--colour"), 2, "--colour"),
     ],
 )

@@ -72,6 +72,8 @@ def test_a_change_is_in_force_when_it_is_answered(recorder: Recorder) -> None:
     assert ask(recorder, "enable", "probe", "load").code == 0
     assert probe(recorder, "load")["state"] == "active"
     assert ask(recorder, "set", "load", "interval", "2s").out.startswith(b"probes.load.interval: 2s (written to ")
+    assert ask(recorder, "set", "load", "interval", "3").out.startswith(b"probes.load.interval: 3s (written to ")
+    assert ask(recorder, "set", "load", "interval", "2s").code == 0
     assert probe(recorder, "load")["interval_ns"] == 2 * 10**9
     assert ask(recorder, "set", "load", "interval", "default").code == 0
     assert probe(recorder, "load")["interval_ns"] == 10**9
@@ -97,8 +99,8 @@ def test_every_setting_can_be_changed_and_taken_back(recorder: Recorder) -> None
     ("words", "said"),
     [
         (["tiers.1s.size", "much"], "tiers.1s.size: 'much'"),
-        (["tiers.1s.siz", "1GB"], "nearest: size"),
-        (["tier.1s.size", "1GB"], "nearest: tiers"),
+        (["tiers.1s.siz", "1GB"], "did you mean size"),
+        (["tier.1s.size", "1GB"], "did you mean tiers"),
         (["load", "colour", "red"], "probes.load"),
         (["tiers.1s.size"], "expected KEY VALUE"),
         (["size", "1GB"], "expected KEY VALUE"),

@@ -118,7 +118,7 @@ class FakeDesktop(FakeArchive):
     def select(self, *patterns: str, stat: Sequence[str] | None = None, **asked: Any) -> Result:
         for pattern in patterns:
             if pattern.partition("/")[0] not in {"memory", "disk"}:
-                raise UsageError(f"path {pattern!r}: no such table")
+                raise UsageError(f"there is no table {pattern!r}")
         return super().select(*patterns, stat=stat, **asked)
 
 
@@ -138,7 +138,7 @@ def test_a_preset_is_answered_as_far_as_it_is_recorded(
         "sysmon-extract: preset wifi: nothing of it is recorded here; --list shows what is\n",
     )
     assert extract.main(["--preset=memory", "wifi"]) == UsageError.exit_code
-    assert capsys.readouterr() == ("", "sysmon-extract: path 'wifi': no such table\n")
+    assert capsys.readouterr() == ("", "sysmon-extract: there is no table 'wifi'\n")
 
 
 def test_without_a_path_everything_is_meant(archive: FakeArchive) -> None:
@@ -149,20 +149,20 @@ def test_without_a_path_everything_is_meant(archive: FakeArchive) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--frm=1h"], "unknown option '--frm'; nearest: --from"),
-        (["--fro", "1h"], "unknown option '--fro'; nearest: --from"),
+        (["--frm=1h"], "unknown option '--frm'; did you mean --from"),
+        (["--fro", "1h"], "unknown option '--fro'; did you mean --from"),
         (["-f", "csv"], "unknown option '-f'"),
-        (["--format=cvs"], "unknown format 'cvs'; nearest: csv"),
+        (["--format=cvs"], "unknown format 'cvs'; did you mean csv"),
         (
             ["--format=xyz"],
             "unknown format 'xyz'; there are csv, tsv, json, jsonl, table, hdf5, parquet, arrow, openmetrics",
         ),
-        (["--stat=mean,maxx"], "statistic 'maxx': not known; nearest: max, tmax, mean; expected mean, min"),
+        (["--stat=mean,maxx"], "statistic 'maxx': not known; did you mean max, tmax or mean? (expected mean, min"),
         (["--stat="], "statistic '': not known; expected mean, min, max, tmax, first, last, sum, count, p0 to p100"),
         (["--stat=p101"], "statistic 'p101': not known; expected mean, min"),
         (["--from"], "--from/--since: expected one argument"),
         (["--from", "--to", "now"], "--from/--since: expected one argument"),
-        (["--from=tody"], "time 'tody': not understood; nearest: today"),
+        (["--from=tody"], "time 'tody': not understood; did you mean today"),
         (["--from="], "time '': not understood"),
         (["--to=2025-02-30"], "time '2025-02-30': day is out of range for month"),
         (["--sample=0s"], "step '0s': not between"),
@@ -189,7 +189,7 @@ def test_a_wrong_command_line_is_one_line(
     [
         (Error("broken\nthing"), 1, "broken\\nthing"),
         (NotPermittedError("not yours"), 77, "not yours"),
-        (UsageError("path 'x': no such table"), 2, "path 'x': no such table"),
+        (UsageError("there is no table 'x'"), 2, "there is no table 'x'"),
         (PermissionError(13, "Permission denied", "/x"), 77, "/x: Permission denied"),
         (FileNotFoundError(2, "No such file or directory", "/x"), 1, "/x: No such file or directory"),
         (MemoryError(), 1, "not enough memory"),

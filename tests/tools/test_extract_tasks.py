@@ -253,7 +253,7 @@ def test_a_table_that_does_not_come_with_sysmond_is_asked_for_like_any_other(run
     wrong = run("lockz", "--top=1")
     assert (wrong.code, wrong.err) == (
         2,
-        "sysmon-extract: table 'lockz': no such table; nearest: locks\n",
+        "sysmon-extract: there is no table 'lockz'; did you mean locks?\n",
     )
 
 
@@ -325,7 +325,7 @@ def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) ->
         (["process", "--raw", "--top=3"], "--raw gives rows as they are stored: expected no --top with it"),
         (["process", "--tree", "--explain"], "--explain means nothing with --tree"),
         (["process", "--explain", "--format=csv"], "--explain has no format 'csv'"),
-        (["process/cpus@5"], "path 'process/cpus@5': no such metric; nearest: process/cpu"),
+        (["process/cpus@5"], "there is no metric 'process/cpus'; did you mean process/cpu"),
         (["process", "--top=0"], "--top 0: expected 1 or more"),
         (["process", "--at=now"], "--at goes with --tree"),
         (["process", "--start=now"], "--start goes with --pid"),
@@ -340,8 +340,8 @@ def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) ->
         (["exits", "--tree"], "--tree exits: expected 'process'"),
         (["process", "--sql=select 1"], "--sql and process: the query names its tables"),
         (["process", "--format=openmetrics"], "rows have no format 'openmetrics'"),
-        (["process", "--where=cmm = 5"], "there is no column 'cmm'; nearest: comm"),
-        (["process", "--columns=cpv"], "table 'process' has no column 'cpv'; nearest: cpu"),
+        (["process", "--where=cmm = 5"], "there is no column 'cmm'; did you mean comm"),
+        (["process", "--columns=cpv"], "table 'process' has no column 'cpv'; did you mean cpu"),
         (["process", "--top=x"], "--top/--limit: invalid int value"),
         (["process", "--from=never"], "time 'never'"),
         (["process", "--tree", "--at=never"], "time 'never'"),

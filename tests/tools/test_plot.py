@@ -308,7 +308,7 @@ def test_a_terminal_gets_what_a_pipe_gets(folders: Folders, capsys: pytest.Captu
     [
         (["plot"], "nothing to draw; expected a PATH"),
         (["plot", "cpu", "-o", "x.png"], "x.png: a picture is SVG or HTML"),
-        (["plot", "cpu", "--from=now", "--to=-1h"], "is not before"),
+        (["plot", "cpu", "--from=now", "--to=-1h"], "before it begins"),
         (["plot", "cpu", "--sample=soon"], "soon"),
         (["plot", "--preset=everything"], "preset 'everything'"),
     ],

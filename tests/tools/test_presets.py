@@ -38,7 +38,9 @@ def test_presets_go_together_and_with_paths() -> None:
 
 
 def test_one_that_is_not_there_is_refused_with_all_that_are() -> None:
-    with pytest.raises(UsageError, match="preset 'memry': there is none; nearest: memory; expected cpu, cpus, memory"):
+    with pytest.raises(
+        UsageError, match="there is no preset 'memry'; did you mean memory\\? \\(expected cpu, cpus, memory"
+    ):
         presets.paths(["cpu", "memry"])
 
 

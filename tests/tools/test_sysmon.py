@@ -173,8 +173,8 @@ def test_a_pipe_gets_a_page(folders: Folders, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["x"], "no such command 'x'; expected replay, plot"),
-        (["replay"], "the following arguments are required: T"),
+        (["x"], "there is no command 'x'; expected replay, plot"),
+        (["replay"], "missing: T (that moment)"),
         (["--frames", "0"], "--frames 0: expected 1 to"),
         (["--at", "nonsense"], "nonsense"),
         (["--att", "now"], "--at"),

@@ -197,8 +197,8 @@ def read_options(options: Options, known: Mapping[str, str]) -> dict[str, Any]:
     values = {}
     for name, value in options.items():
         if name not in known:
-            right = f"; expected {', '.join(sorted(known))}" if known else "; there are none"
-            raise InvalidArgumentError(f"option {name[:80]!r}: no such option{nearest(name[:80], known)}{right}")
+            right = f"expected {', '.join(sorted(known))}" if known else "there are none"
+            raise InvalidArgumentError(f"option {name[:80]!r}: not known{nearest(name[:80], known, right)}")
         if value.signature != known[name]:
             raise InvalidArgumentError(f"option {name!r}: type {value.signature}; expected {known[name]}")
         values[name] = value.value
