@@ -360,7 +360,7 @@ def test_a_wrong_configuration_keeps_the_plan_and_says_why_once(place: Place) ->
     current = Path(place.folders.runtime, "plan.json")
     before = current.read_bytes(), current.stat().st_mtime_ns
     place.configuration.write_text("probes:\n  cpu:\n    intervall: 2s\n")
-    problem = f"{place.configuration}:3: probes.cpu.intervall: no such key; did you mean interval"
+    problem = f"{place.configuration}:3: probes.cpu.intervall: no such key; did you mean interval?"
     assert place.order(do="reload") == {"error": problem}
     assert [line for line in place.said() if "cpu" in line] == [f"sysmond: not reloaded: {problem}"]
     process.send_signal(signal.SIGHUP)
