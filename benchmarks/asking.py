@@ -2,8 +2,7 @@
 """What a question to a table costs, asked by a cold command line: the first by a column, conditions, joins in SQL.
 
 A day of disks, control groups and processes that are made up, and, in an archive of its own, a month of CPUs: as the
-archiver leaves them, rolled up, merged, and each file written when it ends. Beside them are rings like those of a
-recorder that runs, with as many tables by the second as it has by default.
+archiver leaves them, rolled up, merged, and each file written when it ends.
 Cold means a new process; the files are in the page cache. What a table answers is compared with one series of it, by
 turns in one run; processor time is that of the program to its end, medians count.
 """
@@ -20,12 +19,8 @@ from benchmarks.measure import Figures, Spent
 from sysmond.base import clock
 from sysmond.base.model import Metric, Semantics, Sensitivity, Table
 from sysmond.machine.folders import FILE_MODES, Folders
-from sysmond.ring.frame import Identity, Layout
-from sysmond.ring.writer import RingWriter
 from sysmond.store import archive
 
-# So much of the newest rings have, and so many tables besides disks.
-RINGS_S, RING_TABLES, RING_BYTES = 1500, 11, 8 << 20
 PROCESSES, DISKS, GROUPS, CPUS, HOURS, DAYS, REPEATS = 100, 12, 100, 5, 24, 30, 11
 HOUR_S, DAY_S = 3600, 86_400
 FIVE_MINUTES_S = 300
@@ -99,26 +94,6 @@ def build(day: Folders, month: Folders, processes: int, hours: int, days: int) -
     return month_s, day_s
 
 
-def write_rings(folders: Folders) -> int:
-    """Write rings up to now, as a recorder's writers have them; give where they end, in seconds since 1970."""
-    now = clock.relation()
-    end_s = now.boottime_ns // clock.SECOND_NS
-    ticks = range(max(1, end_s - RINGS_S), end_s)
-    tables = [table("disk"), *(table(f"other_{number}") for number in range(RING_TABLES))]
-    for part, recorded, interval_s in (("sampler", tables, 1), ("background", tables[1:2], 5), ("archiver", [], 1)):
-        layouts = [Layout(each, interval_s * clock.SECOND_NS) for each in recorded]
-        started_ns = ticks[0] * clock.SECOND_NS - 1
-        identity = Identity(clock.boot_id(), part, Sensitivity.PUBLIC, 1, started_ns)
-        ring = RingWriter(f"{folders.runtime}/{part}/public/{started_ns}.ring", RING_BYTES, identity, layouts)
-        ring.clock(now)
-        for tick in ticks[::interval_s]:
-            for number, each in enumerate(recorded):
-                names = tuple(f"thing{instance}" for instance in range(DISKS if each.name == "disk" else 1))
-                values = [tick * (instance + 1) for instance in range(len(names)) for _ in each.metrics]
-                ring.rows(number, tick * clock.SECOND_NS, names, values)
-    return (now.realtime_ns - now.boottime_ns) // clock.SECOND_NS + end_s
-
-
 def merge(folders: Folders) -> int:
     """Make buckets of the rows and merge small files, as the archiver has by then; give when that was done, in s."""
     from sysmond.archiver import merge_job  # noqa: PLC0415  as above
@@ -128,7 +103,7 @@ def merge(folders: Folders) -> int:
 
 
 def questions(
-    of_day: Folders, of_month: Folders, month_s: int, day_s: int, hours: int, newest_s: int
+    of_day: Folders, of_month: Folders, month_s: int, day_s: int, hours: int
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """The command lines that are measured: those of rows and series, and those of SQL."""
     end_s = day_s + hours * HOUR_S
@@ -137,11 +112,10 @@ def questions(
         for folders in (of_day, of_month)
     )
     day = [f"--from={day_s}", f"--to={end_s}", "--format=csv"]
-    few, newest = ([f"--from={to_s - FIVE_MINUTES_S}", f"--to={to_s}", "--format=csv"] for to_s in (end_s, newest_s))
+    few = [f"--from={end_s - FIVE_MINUTES_S}", f"--to={end_s}", "--format=csv"]
     rows = {
         "start": measure.START,
         "processes": [*begin, "process", *few, "--top=10", "--by=cpu"],
-        "newest": [*begin, "disk/first@thing1", *newest],
         "series": [*begin, "disk/first@thing1", *day, "--sample=1d"],
         "disks": [*begin, "disk", *day, "--top=10", "--by=first", "--columns=instance,first"],
         "groups": [*begin, "cgroup", *day, "--where=first > 1kB/s", "--columns=instance,first,level:max"],
@@ -165,8 +139,7 @@ def measured(processes: int, hours: int, days: int, repeats: int) -> Figures:
     """
     with measure.workplace() as of_day, measure.workplace() as of_month:
         month_s, day_s = build(of_day, of_month, processes, hours, days)
-        newest_s = measure.in_child(partial(write_rings, of_day), LIMIT_S)
-        rows_asked, sql_asked = questions(of_day, of_month, month_s, day_s, hours, newest_s)
+        rows_asked, sql_asked = questions(of_day, of_month, month_s, day_s, hours)
         answers = _answers(of_day, {**rows_asked, **sql_asked})
         spent = query.by_turns(rows_asked, repeats) | query.by_turns(sql_asked, max(1, repeats // 4))
     cpu_ms = {name: measure.ms(measure.median([one.cpu_ns for one in mine]), 1) for name, mine in spent.items()}
@@ -209,7 +182,6 @@ def rows(figures: Figures) -> list[tuple[str, str]]:
     """Tell it to people."""
     told = [
         ("top ten of processes over five minutes", f"{figures['processes_cpu_ms']:.0f} ms of CPU"),
-        ("one series of the last five minutes, of rings", f"{figures['newest_cpu_ms']:.0f} ms of CPU"),
         ("one series of a disk, a day", f"{figures['series_cpu_ms']:.0f} ms of CPU"),
         ("top ten of disks, a day", f"{figures['disks_cpu_ms']:.0f} ms, {figures['disks_to_series']:.2f} × of that"),
         (f"a condition on {GROUPS} control groups, a day", f"{figures['groups_cpu_ms']:.0f} ms of CPU"),

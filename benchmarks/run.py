@@ -38,6 +38,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "tiers": (),
     "top": (),
     "asking": (),
+    "newest": (),
     "way": (),
     "jitter": ("--stress",),
 }
@@ -53,6 +54,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "tiers": ("--hours", "1"),
     "top": ("--processes", "50", "--hours", "1", "--repeats", "1"),
     "asking": ("--processes", "20", "--hours", "1", "--days", "1", "--repeats", "1"),
+    "newest": ("--repeats", "1"),
     "capacity": ("--quick",),
     "bus": ("--seconds", "2", "--calls", "20"),
     "changes": ("--changes", "2"),
@@ -219,11 +221,11 @@ OF_TASKS = (
         lambda f: f["processes_cpu_ms"] <= 204,
     ),
     Target(
-        "asking",
+        "newest",
         "one series of the last five minutes of a recorder that runs, cold command line",
         "≤ 120 ms",
-        lambda f: f"{f['newest_cpu_ms']:.0f} ms of CPU",
-        lambda f: f["newest_cpu_ms"] <= 120,
+        lambda f: f"{f['answer_cpu_ms']:.0f} ms of CPU, {f['answer_to_start']:.2f} × of that start",
+        lambda f: f["answer_cpu_ms"] <= 120,
     ),
     Target(
         "asking",
