@@ -24,7 +24,7 @@ def segment(path: str) -> "Segment":
 
 
 def events(path: str, choose: Callable[[Int64Array], BoolArray] | None = None) -> "EventsOfFile":
-    """Open a segment for what happened; see ``EventsOfFile``."""
+    """Open a segment for what happened; ``choose``: of which events, bool[event], by their times, int64[event] UTC."""
     from sysmond.store.files import dense_file  # noqa: PLC0415  see above
 
     return dense_file.EventsOfFile(path, choose)
