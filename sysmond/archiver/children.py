@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work: the jobs that the archiver has children do, and how a child is started, listened to and hurried.
 
-A job begins at idle priority, where it disturbs nobody. Beside programs that want every processor it would
-then never end: the archiver promotes it in time.
+One child does what is due together, job by job, since half of what a small job costs is the start of Python's
+libraries. It tells when it goes on to the next: from then on it is in that job's place, and who waits for the one
+before need not wait for a disk. A job begins at idle priority, where it disturbs nobody. Beside programs that want
+every processor it would then never end: the archiver promotes it in time.
 """
 
 import errno
@@ -10,10 +12,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sysmond.archiver import disk_writes
 from sysmond.archiver.flushing import Reason
@@ -37,6 +38,8 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 DISK_LOCK = "disk.lock"
 PLACE_FILE = "place.json"
 REPORT_BYTES_MAX = 4000
+# What a child writes between what it tells of two jobs.
+GOES_ON = b"\n--\n"
 PR_SET_PDEATHSIG = 1
 # Who dies of these was ended by somebody; whoever dies of another was at fault.
 OUTSIDE_SIGNALS = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
@@ -46,15 +49,18 @@ GONE = frozenset((errno.EIO, errno.EROFS, errno.ESHUTDOWN, errno.ENODEV, errno.E
 Tell = Callable[[str, object], None]
 """With this a child tells the archiver what it finds, as it goes: a name and a value."""
 
-Job = Callable[..., None]
-"""What is done in a child, given the folders and a ``Tell``; and its options, by name."""
+Job = Callable[..., bool]
+"""What is done in a child, given the folders and a ``Tell``, and its options, by name: whether the next has work."""
+
+Jobs = Mapping[Job, Mapping[str, object]]
+"""What one child does, in this order, each with its options."""
 
 
 def _unheard(name: str, value: object) -> None:
     """Tell nobody."""
 
 
-def seal(folders: Folders, tell: Tell = _unheard, only: Sequence[str] = ()) -> None:
+def seal(folders: Folders, tell: Tell = _unheard, only: Sequence[str] = ()) -> bool:
     """Seal the rings, or ``only`` these; the imports are the child's."""
     from sysmond.archiver import seal_job  # noqa: PLC0415
 
@@ -63,10 +69,13 @@ def seal(folders: Folders, tell: Tell = _unheard, only: Sequence[str] = ()) -> N
         seal_job.seal(folders, lambda rings: tell("rings", rings), unread.__setitem__, only)
     finally:
         tell("unread", unread)
+    return True
 
 
-def flush(folders: Folders, tell: Tell = _unheard, owed: disk_writes.Counts | None = None) -> None:
+def flush(folders: Folders, tell: Tell = _unheard, owed: disk_writes.Counts | None = None) -> bool:
     """Prepare the folders on disk and copy what waits in RAM there; keep the plan as the last good one.
+
+    Gives whether anything came to the disk.
 
     ``owed``: given at the last flush of an archiver, what no row of its ledger has.
     """
@@ -102,9 +111,10 @@ def flush(folders: Folders, tell: Tell = _unheard, owed: disk_writes.Counts | No
         tell("left", True)  # noqa: FBT003  a value, not an option
     elif carried:
         disk_writes.forget(folders.state)
+    return done.files > 0
 
 
-def merge(folders: Folders, tell: Tell = _unheard) -> None:
+def merge(folders: Folders, tell: Tell = _unheard) -> bool:
     """Merge segments on disk; the imports are the child's."""
     _demand_mounted(folders, known_place(folders))
     from sysmond.archiver import merge_job  # noqa: PLC0415
@@ -116,6 +126,7 @@ def merge(folders: Folders, tell: Tell = _unheard) -> None:
         made = _on_disk(folders).items() - before.items()
         tell("files", len(made))
         tell("bytes", sum(size_bytes for _, size_bytes in made))
+    return True
 
 
 def _demand_mounted(folders: Folders, known: Location) -> None:
@@ -138,12 +149,13 @@ def _on_disk(folders: Folders) -> dict[str, int]:
     return sizes
 
 
-def empty(folders: Folders, tell: Tell = _unheard, paths: Sequence[str] = ()) -> None:  # noqa: ARG001  as all jobs
+def empty(folders: Folders, tell: Tell = _unheard, paths: Sequence[str] = ()) -> bool:  # noqa: ARG001  as all jobs
     """Give up the rows of files in RAM, and tell of which in their place something says so."""
     from sysmond.archiver import seal_job  # noqa: PLC0415  as above
 
     for path in seal_job.empty(paths):
         tell(path, True)  # noqa: FBT003  a value, not an option
+    return True
 
 
 def pin(
@@ -151,7 +163,7 @@ def pin(
     tell: Tell = _unheard,  # noqa: ARG001  as all jobs
     added: "Sequence[Pin]" = (),
     released: "Sequence[Pin]" = (),
-) -> None:
+) -> bool:
     """Pin spans, and release others, for a user who may not write there: with the disk, which may hang."""
     from sysmond.store import pins  # noqa: PLC0415  as above
 
@@ -160,6 +172,7 @@ def pin(
             pins.remove(folder, lambda there: there in released)
     if added:
         pins.add(folders.state if os.path.isdir(folders.state) else pins.waiting(folders), added)
+    return True
 
 
 # Jobs of one place follow each other.
@@ -182,22 +195,35 @@ def _remember(folders: Folders, place: Location) -> None:
     note.write(f"{folders.runtime}/archiver/{PLACE_FILE}", place._asdict())
 
 
+class Done(NamedTuple):
+    """A job that came to its end, and what was said of it: see ``Running.end``."""
+
+    job: Job
+    report: dict[str, object]
+    duration_s: float
+
+
 class Running:
-    """A job in a child: since when, until when it may run, and what it has told."""
+    """A child: which job it does now, since when, until when it may, what it has said, and what follows."""
 
-    __slots__ = ("began_s", "child", "idle", "is_late", "job", "killed", "limit_s", "message", "report")
+    __slots__ = ("began_s", "begins_idle", "child", "idle", "is_late", "jobs", "killed", "limit_s", "message", "report")
 
-    def __init__(self, job: Job, child: int, report: int, limit_s: float, *, idle: bool) -> None:
+    def __init__(self, jobs: Sequence[Job], child: int, report: int, limit_s: float, *, idle: bool) -> None:
         """Nothing is told yet."""
-        self.job = job
+        self.jobs = list(jobs)
         self.child = child
         self.report = report
         self.began_s = time.monotonic()
         self.limit_s = self.began_s + limit_s
-        self.idle = idle
+        self.begins_idle = self.idle = idle
         self.killed = False
         self.is_late = False
         self.message = b""
+
+    @property
+    def job(self) -> Job:
+        """What it does now."""
+        return self.jobs[0]
 
     def kill(self, *, is_late: bool = False) -> None:
         """End it; the kernel may hold it for longer. ``is_late``: because it does not come to an end."""
@@ -237,6 +263,18 @@ class Running:
         self.message += content
         return not content
 
+    def goes_on(self) -> Done | None:
+        """Where it has told that it is at the next job: what it has done before that. Else None."""
+        said, line, rest = self.message.partition(GOES_ON)
+        if not line:
+            return None
+        now_s = time.monotonic()
+        done = Done(self.jobs.pop(0), _parsed(said), now_s - self.began_s)
+        self.message, self.began_s = rest, now_s
+        if not self.killed:
+            self.idle = self.begins_idle
+        return done
+
     def end(self) -> dict[str, object]:
         """Collect the child and give what it told; ``problem`` is what went wrong, if anything did.
 
@@ -245,10 +283,7 @@ class Running:
         """
         os.close(self.report)
         code = os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
-        report: dict[str, object] = {}
-        for line in self.message.splitlines():
-            with suppress(CorruptError):  # A child that is killed may leave half a line.
-                report.update(note.parse(line, note.fields))
+        report = _parsed(self.message)
         if code < 0:
             report["is_outside"] = -code in OUTSIDE_SIGNALS
             report["problem"] = f"killed by {signal.Signals(-code).name}"
@@ -259,8 +294,16 @@ class Running:
         return report
 
 
-def start(job: Job, folders: Folders, limit_s: float, *, idle: bool, lock: int, **options: object) -> Running:
-    """Do a job in a child. ``lock``: held by this process, and by jobs on rings too. ``options``: the job's.
+def _parsed(message: bytes) -> dict[str, object]:
+    report: dict[str, object] = {}
+    for line in message.splitlines():
+        with suppress(CorruptError):  # A child that is killed may leave half a line.
+            report.update(note.parse(line, note.fields))
+    return report
+
+
+def start(jobs: Jobs, folders: Folders, limit_s: float, *, idle: bool, lock: int) -> Running:
+    """Do jobs in a child. ``limit_s``: how long the first may take. ``lock``: held here, and by jobs on rings, too.
 
     :raises OSError: where there can be no child now.
     """
@@ -273,17 +316,13 @@ def start(job: Job, folders: Folders, limit_s: float, *, idle: bool, lock: int, 
         os.close(writing)
         raise
     if child == 0:
-        if PLACES[job] != "rings":
-            # The disk may hold this process for ever; that must not keep a new archiver from sealing.
-            os.close(lock)
-        is_alone = PLACES[job] == "disk"
-        _be(partial(job, folders, **options), folders, writing, parent, is_alone=is_alone, idle=idle)
+        _be(jobs, folders, writing, parent, lock, idle=idle)
     os.close(writing)
-    return Running(job, child, reading, limit_s, idle=idle)
+    return Running(list(jobs), child, reading, limit_s, idle=idle)
 
 
-def _be(do: Job, folders: Folders, report: int, parent: int, *, is_alone: bool, idle: bool) -> None:
-    """Do the job and end; never returns."""
+def _be(jobs: Jobs, folders: Folders, report: int, parent: int, lock: int, *, idle: bool) -> None:
+    """Do the jobs and end; never returns. Where one fails, or leaves nothing to do, those after it are not done."""
     code = 0
 
     def tell(name: str, value: object) -> None:
@@ -294,14 +333,21 @@ def _be(do: Job, folders: Folders, report: int, parent: int, *, is_alone: bool, 
             signal.signal(number, signal.SIG_IGN)  # The archiver decides when a job is over.
         signal.set_wakeup_fd(-1)
         _die_with(parent)
-        if idle:
-            # Also puts its disk requests into the idle class, as long as none is set (ioprio_set(2)).
-            with suppress(OSError):
-                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        with memory.bounded(), ExitStack() as locks:
-            if is_alone:
-                locks.enter_context(only_one(f"{folders.runtime}/archiver", name=DISK_LOCK, wait_s=KILLED_S))
-            do(tell)
+        with ExitStack() as locks:
+            before = ""
+            for job, options in jobs.items():
+                if before:
+                    os.write(report, GOES_ON)
+                if before != PLACES[job]:
+                    _enter(PLACES[job], folders, lock, locks)
+                before = PLACES[job]
+                if idle:
+                    # Also puts its disk requests into the idle class, as long as none is set (ioprio_set(2)).
+                    with suppress(OSError):
+                        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+                with memory.bounded():
+                    if not job(folders, tell, **options):
+                        break
     except BaseException as failure:  # noqa: BLE001  whatever it was, the archiver hears of it and the child ends
         code = 1
         is_bound = isinstance(failure, memory.BoundError)
@@ -314,6 +360,15 @@ def _be(do: Job, folders: Folders, report: int, parent: int, *, is_alone: bool, 
         tell("problem", " ".join(spelled.split())[: REPORT_BYTES_MAX // 2])
     finally:
         os._exit(code)
+
+
+def _enter(place: str, folders: Folders, lock: int, locks: ExitStack) -> None:
+    """Be a job of a place, and of none before it."""
+    if place != "rings":
+        # The disk may hold this process for ever; that must not keep a new archiver from sealing.
+        os.close(lock)
+    if place == "disk":
+        locks.enter_context(only_one(f"{folders.runtime}/archiver", name=DISK_LOCK, wait_s=KILLED_S))
 
 
 def _die_with(parent: int) -> None:

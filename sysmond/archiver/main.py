@@ -2,8 +2,8 @@
 """The archiver: decides when rings are sealed and segments flushed, and has a child do it.
 
 It waits at normal priority with the standard library alone. A job runs at idle priority; at normal priority where
-rings would run out before it ends, where somebody waits for it, and at shutdown. Jobs on rings and jobs on the disk run
-side by side: a disk that hangs never stops sealing.
+rings would run out before it ends, where somebody waits for it, and at shutdown. One child seals, flushes and merges
+where all that is due; jobs on rings and jobs on the disk run side by side: a disk that hangs never stops sealing.
 """
 
 import os
@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from sysmond.archiver import children
-from sysmond.archiver.children import KILLED_S, PLACES, STOP_SIGNALS, Job, Running, flush, merge, seal
+from sysmond.archiver.children import KILLED_S, PLACES, STOP_SIGNALS, Done, Job, Jobs, Running, flush, merge, seal
 from sysmond.archiver.disk_writes import Ledger
 from sysmond.archiver.flushing import JOB_S, Reason
 from sysmond.archiver.watch import LOOK_MIN_S, NEVER_S, DiskWatch, RingWatch
@@ -69,8 +69,11 @@ ORDERS = ("seal", "flush", "event", "plan", "hold_flush", "pin")
 
 # Orders may name these as the reason of a flush.
 ORDERED = {Reason.REQUEST, Reason.SUSPEND, Reason.SHUTDOWN}
-# Half of what merging and rolling up cost is the start of a process: it is done for several flushes together.
+# Merging and rolling up looks into all folders, however little is new: it is done for several flushes together.
 FLUSHES_PER_MERGE = 6
+# After a flush the next seal is due so much later than its interval says: by then a flush is due again, and one child
+# does both.
+TOGETHER_PART = 0.1
 # A flush seals what came since the last seal, unless that was but a moment ago.
 SEALED_LATELY_S = 60.0
 
@@ -181,13 +184,10 @@ class Archiver:
         is_orphaned = control.is_orphaned(stop, self._lifeline)
         self._ledger.event("stop", "", "the parent of all parts was killed" if is_orphaned else "")
         self._ledger.close(is_over=not is_orphaned)
-        is_sealed = self._complete(seal)
-        self._wait_for(flush)
-        self._reason = Reason.SHUTDOWN
-        is_flushed = self._complete(flush)
+        is_done = self._flush_now(Reason.SHUTDOWN)
         self._state.close()
         self._disk.close()
-        return 0 if is_sealed and is_flushed else 1
+        return 0 if is_done else 1
 
     def _tell_lacking(self) -> None:
         """Say what goes wrong, for as long as it does."""
@@ -234,8 +234,7 @@ class Archiver:
             self._is_over, self._ends = True, []
         for place, running in list(self._running.items()):
             if running.report in ready:
-                if running.listen():
-                    self._ended(place, running)
+                self._listen(place, running)
             elif not running.killed:
                 self._look_after(place, running)
         if self._sleep is not None and not {*ready, *writable}.isdisjoint(reading) and self._sleep.hear():
@@ -277,26 +276,47 @@ class Archiver:
         if not running.promote():
             running.kill()
 
+    def _listen(self, place: str, running: Running) -> None:
+        """Take what a child tells: which jobs it has done, and that it has ended."""
+        is_over = running.listen()
+        while (done := running.goes_on()) is not None:
+            del self._running[place]
+            place = PLACES[running.job]
+            self._running[place] = running
+            running.limit_s = running.limit_s if running.killed else running.began_s + self._limit_s(running.job)
+            if running.job is flush:
+                self._seals_first = False
+                self._flushing = Progress.read(self._folders).sealed
+            elif self._stopping and not running.killed:
+                running.kill()  # The next daemon merges.
+            self._done(done)
+        if is_over:
+            self._ended(place, running)
+
     def _ended(self, place: str, running: Running) -> None:
         del self._running[place]
         report = running.end()
         if report.get("is_gone") and running.job is flush:
             self._let_go()
-        problem = str(report.get("problem", ""))
-        if place == PLACES[flush]:
-            self._disk.wrote(self._now_s)
         if running.job is merge and self._stopping:
             return
         if running.killed and running.idle:
             self._begin(running.job, idle=False)
-        elif running.job is seal:
-            self._judge(report)
-            self._say_unread(report)
-            self._sealed(problem)
-        elif running.job is flush:
-            self._flushed(problem, report, self._now_s - running.began_s)
         else:
-            self._merged(problem, report, self._now_s - running.began_s)
+            self._done(Done(running.job, report, self._now_s - running.began_s))
+
+    def _done(self, done: Done) -> None:
+        problem = str(done.report.get("problem", ""))
+        if PLACES[done.job] == PLACES[flush]:
+            self._disk.wrote(self._now_s)
+        if done.job is seal:
+            self._judge(done.report)
+            self._say_unread(done.report)
+            self._sealed(problem)
+        elif done.job is flush:
+            self._flushed(problem, done.report, done.duration_s)
+        else:
+            self._merged(problem, done.report, done.duration_s)
 
     def _begin_what_is_due(self) -> None:
         self._ledger.tick()
@@ -350,8 +370,10 @@ class Archiver:
     def _begin(self, job: Job, *, idle: bool = True, only: Sequence[str] = ()) -> None:
         """Start a job in a child, unless its place is taken; then it is due again later. ``only``: rings to seal."""
         idle = idle and not self._stopping
+        jobs = self._together(job, only)
         if job is seal and not only:
-            self._seal_due_s = self._now_s + self._settings.seal_interval_s
+            later_s = TOGETHER_PART * self._settings.seal_interval_s if flush in jobs else 0.0
+            self._seal_due_s = self._now_s + self._settings.seal_interval_s + later_s
         elif job is flush:
             self._flush_waits = False
             self._flushing = Progress.read(self._folders).sealed
@@ -363,17 +385,30 @@ class Archiver:
             if self._running[place].is_stuck(self._now_s):
                 self._failed(job, "the last one hangs in the kernel")
             return
-        limit_s = LAST_JOB_S if self._stopping else SEAL_JOB_S if job is seal else JOB_S
-        options: dict[str, object] = {"owed": self._ledger.owed()} if self._stopping and job is flush else {}
         if job is seal:
-            self._is_partial, options["only"] = bool(only), only
+            self._is_partial = bool(only)
         try:
-            self._running[place] = children.start(job, self._folders, limit_s, idle=idle, lock=self._lock, **options)
+            self._running[place] = children.start(jobs, self._folders, self._limit_s(job), idle=idle, lock=self._lock)
         except OSError as refusal:
             self._failed(job, str(refusal))
             return
         if job is seal and idle:
             self._look_due_s = min(self._look_due_s, self._now_s + LOOK_MIN_S)
+
+    def _together(self, job: Job, only: Sequence[str]) -> Jobs:
+        """What a child does that begins with a job: all that is due after it, and finds its place free."""
+        jobs: dict[Job, dict[str, object]] = {job: {"only": only} if job is seal else {}}
+        if job is seal and self._seals_first and not only and PLACES[flush] not in self._running:
+            jobs[flush] = {}
+        if flush in jobs and self._stopping:
+            jobs[flush] = {"owed": self._ledger.owed()}
+        elif flush in jobs and self._flushes % FLUSHES_PER_MERGE == 0:
+            jobs[merge] = {}
+        return jobs
+
+    def _limit_s(self, job: Job) -> float:
+        """How long a job may take."""
+        return LAST_JOB_S if self._stopping else SEAL_JOB_S if job is seal else JOB_S
 
     def _has_work(self, job: Job) -> bool:
         if job is seal:
@@ -388,16 +423,27 @@ class Archiver:
 
     def _flush_now(self, reason: Reason) -> bool:
         """Seal and flush, and wait for the end of both; whether they succeeded."""
+        self._wait_for(seal)
+        if is_together := PLACES[flush] not in self._running:
+            self._reason, self._seals_first = reason, True
         is_sealed = self._complete(seal)
-        self._wait_for(flush)
-        self._reason = reason
-        return self._complete(flush) and is_sealed
+        if not is_together or self._seals_first or self._flush_waits:
+            self._seals_first = False
+            self._wait_for(flush)
+            self._reason = reason
+            self._begin(flush)
+        self._wait_for(flush, alone=True)
+        return is_sealed and self._has_completed(flush)
 
     def _complete(self, job: Job) -> bool:
         """Do a job now, after what runs in its place, and wait for its end; whether it succeeded."""
         self._wait_for(job)
         self._begin(job)
         self._wait_for(job, alone=True)
+        return self._has_completed(job)
+
+    def _has_completed(self, job: Job) -> bool:
+        """Whether a job went well the last time, and does not run."""
         running = self._running.get(PLACES[job])
         return job not in self._problems and (running is None or running.job is not job)
 
@@ -536,10 +582,7 @@ class Archiver:
             self._say(f"flushed to {self._folders.state} again")
         if not self._holds_state:
             self._hold_state()
-        if not self._stopping and files:
-            if self._flushes % FLUSHES_PER_MERGE == 0:
-                self._begin(merge)
-            self._flushes += 1
+        self._flushes += bool(files)
 
     def _hear(self, report: dict[str, object]) -> None:
         """Take what a flush found: the disks, what the run before left, and what lies among segments and is none."""
@@ -636,7 +679,7 @@ class Archiver:
     def _done_at_once(self, job: Job, limit_s: float, **options: object) -> dict[str, object]:
         """Do a job beside all others and wait for it; gives what it told, a problem where it did not come to an end."""
         try:
-            child = children.start(job, self._folders, limit_s, idle=False, lock=self._lock, **options)
+            child = children.start({job: options}, self._folders, limit_s, idle=False, lock=self._lock)
         except OSError as refusal:
             return {"problem": str(refusal)}
         is_over = False

@@ -17,7 +17,7 @@ import pytest
 
 from sysmond.archiver import children as work
 from sysmond.archiver.flushing import Reason
-from sysmond.archiver.main import Archiver
+from sysmond.archiver.main import FLUSHES_PER_MERGE, Archiver
 from sysmond.archiver.watch import LOOK_MIN_S, LOOK_S, RingWatch
 from sysmond.base import clock
 from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
@@ -302,6 +302,128 @@ def test_jobs_die_with_their_archiver_and_a_successor_starts_at_once(station: St
     assert station.on_disk() >= 1
 
 
+WATCHED = """
+import os, sys, time
+from sysmond.archiver import children, main, seal_job
+from sysmond.archiver.flushing import Reason
+from sysmond.archiver.watch import DiskWatch
+from sysmond.daemon import runner
+real, real_seal, folder = children.start, seal_job.seal, sys.argv[2]
+
+def seal(*arguments):
+    if os.path.exists(folder + "/fails"):
+        raise OSError("as wanted")
+    real_seal(*arguments)
+
+def start(jobs, *rest, **options):
+    with open(folder + "/started", "a") as file:
+        print(*(job.__name__ for job in jobs), file=file)
+    return real(jobs, *rest, **options)
+
+def decide(watch, now_s):
+    try:
+        os.unlink(folder + "/in_use")
+    except FileNotFoundError:
+        return None
+    return Reason.DISK_IN_USE
+
+children.start, DiskWatch.decide, DiskWatch.due_s = start, decide, lambda _: time.monotonic() + 0.1
+main.SEALED_LATELY_S, seal_job.seal = 0.0, seal
+sys.exit(runner.main([sys.argv[1]]))
+"""
+
+
+class Watched:
+    """An archiver that flushes when the test says that the disk is in use, and writes down what its children do."""
+
+    def __init__(self, station: Station, folder: Path, end: Started) -> None:
+        self._folder = folder
+        settings = json.dumps({"folders": station.folders, "part": "archiver"})
+        with station.log.open("ab") as log:
+            command = [sys.executable, "-P", "-c", WATCHED, settings, str(folder)]
+            self.process = subprocess.Popen(command, stderr=log)
+        end.append(self.process)
+        wait_until(station.answers)
+        has_begun(self.process)
+        self._begun = len(self.started())
+
+    def started(self) -> list[str]:
+        return (self._folder / "started").read_text().splitlines()
+
+    def later(self) -> list[str]:
+        """What children have done since the archiver was through with what it begins with."""
+        return self.started()[self._begun :]
+
+    def use_disk(self) -> None:
+        (self._folder / "in_use").touch()
+
+
+def test_one_child_seals_flushes_and_merges(station: Station, end: Started, tmp_path: Path) -> None:
+    station.tick()
+    archiver = Watched(station, tmp_path, end)
+    for number in range(1, FLUSHES_PER_MERGE + 1):
+        station.tick()
+        if number % 2:
+            archiver.use_disk()
+            wait_until(lambda number=number: len(archiver.later()) == number)  # type: ignore[misc]
+            has_begun(archiver.process)
+        else:
+            assert station.order("flush") is True
+        assert station.in_ram() == 0
+    together = archiver.later()
+    assert len(together) == FLUSHES_PER_MERGE
+    assert set(together) == {"seal flush", "seal flush merge"}
+    assert together.count("seal flush merge") == 1
+    assert stop(archiver.process) == 0
+    assert len(archive.names(archive.disk_folder(station.folders, Sensitivity.PUBLIC, "1min"))) >= 1
+    result = Archive(station.folders).select("thing/count", raw=True)
+    assert result.columns[0].values.tolist() == [*range(1, FLUSHES_PER_MERGE + 2)]
+
+
+def test_a_child_that_hangs_in_its_flush_does_not_stop_the_next_seal(
+    station: Station, end: Started, tmp_path: Path
+) -> None:
+    archiver = Watched(station, tmp_path, end)
+    os.unlink(f"{station.folders.state}/plan.json")
+    os.mkfifo(f"{station.folders.state}/plan.json")
+    station.tick()
+    before = station.on_disk()
+    archiver.use_disk()
+    wait_until(lambda: station.on_disk() > before and not station.in_ram())
+    assert archiver.later()[0].startswith("seal flush")
+    for number in range(1, 4):
+        station.tick()
+        assert station.order("seal") is True
+        assert station.in_ram() == number
+    archiver.process.kill()  # The child is killed with it, in the middle of its flush.
+    archiver.process.wait()
+    os.unlink(f"{station.folders.state}/plan.json")
+    successor = station.start()
+    end.append(successor)
+    assert stop(successor) == 0
+    assert station.in_ram() == 0
+    result = Archive(station.folders).select("thing/count", raw=True)
+    assert result.columns[0].values.tolist() == [1, 2, 3, 4]
+
+
+def test_a_flush_is_done_where_the_seal_before_it_fails(station: Station, end: Started, tmp_path: Path) -> None:
+    archiver = Watched(station, tmp_path, end)
+    station.tick()
+    assert station.order("seal") is True
+    assert station.in_ram() >= 1
+    (tmp_path / "fails").touch()
+    archiver.use_disk()
+    wait_until(lambda: station.said("sealing failed: as wanted"))
+    wait_until(lambda: not station.in_ram())
+    assert archiver.later()[:2] in (["seal", "seal flush"], ["seal", "seal flush merge"])
+    assert archiver.later()[2].startswith("flush")
+    (tmp_path / "fails").unlink()
+    station.tick()
+    assert stop(archiver.process) == 0
+    result = Archive(station.folders).select("thing/count", raw=True)
+    assert result.columns[0].values.tolist() == [1, 2]
+
+
 FAILING = """
 import os, sys, time
 from sysmond.archiver import children
@@ -394,16 +516,17 @@ def test_what_one_file_of_two_rings_may_not_hold_becomes_two(station: Station, e
 
 
 def test_a_job_that_nobody_lets_run_is_late_and_not_to_blame(station: Station) -> None:
-    running = work.start(sleep, station.folders, HANG_S, idle=False, lock=-1)
+    running = work.start({sleep: {}}, station.folders, HANG_S, idle=False, lock=-1)
     os.kill(running.child, signal.SIGSTOP)
     wait_until(lambda: Path(f"/proc/{running.child}/stat").read_text().split()[2] == "T")
     running.kill(is_late=True)
     assert running.end() == {"is_outside": True, "problem": "killed by SIGKILL"}
 
 
-def sleep(folders: Folders, tell: work.Tell) -> None:
+def sleep(folders: Folders, tell: work.Tell) -> bool:
     """A job that does nothing."""
     time.sleep(HANG_S)
+    return True
 
 
 work.PLACES[sleep] = "rings"

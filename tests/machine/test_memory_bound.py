@@ -84,7 +84,7 @@ from sysmond.machine import memory
 from sysmond.machine.folders import Folders
 memory.DATA_BYTES_MAX = int(sys.argv[4])
 lock = os.open(os.devnull, os.O_RDONLY)
-running = children.start(getattr(children, sys.argv[1]), Folders(*sys.argv[2:4]), 60.0, idle=False, lock=lock)
+running = children.start({getattr(children, sys.argv[1]): {}}, Folders(*sys.argv[2:4]), 60.0, idle=False, lock=lock)
 while not running.listen():
     pass
 print(json.dumps(running.end()))
