@@ -70,7 +70,7 @@ ORDERS = ("seal", "flush", "event", "plan", "hold_flush", "pin")
 # Orders may name these as the reason of a flush.
 ORDERED = {Reason.REQUEST, Reason.SUSPEND, Reason.SHUTDOWN}
 # Merging and rolling up looks into all folders, however little is new: it is done for several flushes together.
-FLUSHES_PER_MERGE = 6
+FLUSHES_PER_MERGE = 4
 # After a flush the next seal is due so much later than its interval says: by then a flush is due again, and one child
 # does both.
 TOGETHER_PART = 0.1

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from sysmond.archiver.coding import DENSE, SPARSE, Coding
 from sysmond.archiver.retention_job import Keeper, keeper
-from sysmond.archiver.rollup_job import roll_up
+from sysmond.archiver.rollup_job import is_ripe, roll_up, whatever
 from sysmond.base.clock import boot_id
 from sysmond.base.model import FINEST_TIER
 from sysmond.errors import CorruptError, Error
@@ -29,7 +29,8 @@ LEFT_ALONE_FILE = "left_alone.json"
 def merge(folders: Folders) -> None:
     """Roll up what no tier has yet, merge small files of every tier, and remove what a merged one contains.
 
-    Where that is wanted rows of a merged file have fewer digits: but only what every tier has, and nothing pinned.
+    Where that is wanted rows of a merged file have fewer digits: but only what every tier has, and nothing pinned. What
+    the current boot recorded of long tables is rolled up when it is worth that: see ``rollup_job.is_ripe``.
     """
     left_alone = _left_alone(folders)
     try:
@@ -46,7 +47,7 @@ def _merge_all(folders: Folders, left_alone: set[str]) -> None:
         pins.collect(folders)
     for coding in (DENSE, SPARSE):
         keep = keeper(folders, is_long=coding.is_long)
-        roll_up(folders, coding, keep.make_room, left_alone)
+        roll_up(folders, coding, keep.make_room, left_alone, is_ripe if coding.is_long else whatever)
         job = MergeJob(folders, coding, keep, left_alone, boot_id())
         job.merge_rows()
         job.merge_tiers()
@@ -74,8 +75,12 @@ class MergeJob:
             archive.remove_superseded(folder, self._is_whole)
             places = [archive.disk_folder(self._folders, sensitivity, tier, table) for tier in self._coding.tiers]
             unrolled = {name for place in places for name in tiers.lacking(place, archive.names(folder))}
-            candidates = [*self.candidates(folder), *archive.parting(self._folders, table)]
-            for names in archive.plan_merges(candidates, self._boot, self._keep.file_bytes_max(FINEST_TIER)):
+            rolled = (each._replace(is_rolled_up=each.name not in unrolled) for each in self.candidates(folder))
+            candidates = [*rolled, *archive.parting(self._folders, table)]
+            largest_bytes = self._keep.file_bytes_max(FINEST_TIER)
+            # Of wide tables two files stay: from what they differ in is foretold how long a budget lasts.
+            keeps_newest = not self._coding.is_long
+            for names in archive.plan_merges(candidates, self._boot, largest_bytes, keeps_newest=keeps_newest):
                 paths = [f"{folder}/{name.file}" for name in names]
                 if not self._has_room(FINEST_TIER, paths):
                     continue

@@ -2,7 +2,8 @@
 """The job that rolls up: files of rows that are on disk, and in no tier yet, become files of every tier.
 
 A file of a tier is named by the files of rows that it was made from; by that alone is known what is still to be made.
-It is published whole, and what a job that was killed has left undone the next one does.
+It is published whole, and what a job that was killed has left undone the next one does. Each long table has tiers of
+its own, and most of what little content costs there is a file: readers have its rows until more has gathered.
 """
 
 import os
@@ -11,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 
 from sysmond.archiver.coding import Coding
+from sysmond.base.clock import boot_id
 from sysmond.base.model import EVENTS, FINEST_TIER, Sensitivity
 from sysmond.errors import Error
 from sysmond.machine.folders import FILE_MODES, Folders, create_stream
@@ -19,14 +21,36 @@ from sysmond.store import archive, events, tiers
 from sysmond.store.archive import Name
 from sysmond.store.tiers import Beside, Due
 
+# So many sealed files of a long table, four hours as it is by default, or so many bytes are worth rolling up.
+RIPE_SEALS = 24
+RIPE_BYTES = 1024 * 1024
+
 MakeRoom = Callable[[str, int], object]
 """Is told the tier and how many bytes will come."""
 
 
-def roll_up(folders: Folders, coding: Coding, make_room: MakeRoom, left_alone: set[str]) -> None:
-    """Make the files of the tiers of all files of rows that have none yet.
+def whatever(_rows: str, _run: Due) -> bool:
+    """All is rolled up."""
+    return True
 
-    ``left_alone``: paths of what is not tried, to which those are added that are damaged.
+
+def is_ripe(rows: str, run: Due) -> bool:
+    """Whether a run of files of rows in a folder is worth rolling up: nothing comes to it, or it is enough."""
+    first, last = run.names[0], run.names[-1]
+    is_long = last.last - first.first + 1 >= RIPE_SEALS
+    return first.boot != boot_id() or is_long or tiers.size_bytes(rows, run.names) >= RIPE_BYTES
+
+
+def roll_up(
+    folders: Folders,
+    coding: Coding,
+    make_room: MakeRoom,
+    left_alone: set[str],
+    is_due: Callable[[str, Due], bool] = whatever,
+) -> None:
+    """Make the files of the tiers of files of rows that have none yet.
+
+    ``left_alone``: paths of what is not tried, to which those are added that are damaged. ``is_due``: which runs are.
     """
     for sensitivity, table in archive.disk_folders(folders, is_long=coding.is_long):
         rows = archive.disk_folder(folders, sensitivity, FINEST_TIER, table)
@@ -39,7 +63,8 @@ def roll_up(folders: Folders, coding: Coding, make_room: MakeRoom, left_alone: s
         if EVENTS in places:
             _gather_events(places, FILE_MODES[sensitivity], make_room)
         beside = partial(_places, folders, sensitivity)
-        for run in tiers.due(rows, places, left_alone, coding.seals_at_once, coding.bytes_at_once):
+        due = tiers.due(rows, places, left_alone, coding.seals_at_once, coding.bytes_at_once)
+        for run in (run for run in due if is_due(rows, run)):
             for name, images in _rolled_up(coding, rows, run, beside, left_alone):
                 for tier, image in images.items():
                     make_room(tier, len(image))

@@ -12,8 +12,9 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import groupby, zip_longest
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import EVENTS, FILE_BYTES_MAX, FINEST_TIER, NAME_LENGTH_MAX, TIERS_NS, Sensitivity
@@ -27,8 +28,8 @@ SUFFIX = ".h5"
 # The last sequence number given, by boot.
 SEQUENCES_FILE = "sequences.json"
 
-# So many files of one size class become one file of the next.
-MERGE_FANOUT = 8
+# A file so small is merged with its neighbours whatever their size.
+SMALL_BYTES = 64 * 1024
 # Files that were written longer ago were looked at often enough: opening all of an archive would take seconds.
 MERGE_AGE_NS = 2 * 24 * 3600 * SECOND_NS
 
@@ -364,26 +365,29 @@ def is_fresh(written_ns: int) -> bool:
     return abs(time.time_ns() - written_ns) < MERGE_AGE_NS
 
 
-def size_class(name: Name) -> int:
-    """How often a segment was merged: 0 for a fresh one."""
-    length, rank = name.last - name.first + 1, 0
-    while length >= MERGE_FANOUT:
-        length //= MERGE_FANOUT
-        rank += 1
-    return rank
-
-
 class Candidate(NamedTuple):
     """A segment on disk as the merge plan sees it.
 
     ``day``: UTC day of its first tick, since 1970; None for one that must stay as it is. ``tables``: what it
-    declares, by name.
+    declares, by name. ``is_rolled_up``: whether all tiers have its rows.
     """
 
     name: Name
     size_bytes: int
     day: int | None
     tables: Mapping[str, object]
+    is_rolled_up: bool = True
+
+
+class _Measured(Protocol):
+    """What has a size."""
+
+    @property
+    def size_bytes(self) -> int:
+        """How large it is."""
+
+
+_Sized = TypeVar("_Sized", bound=_Measured)
 
 
 def parting(folders: Folders, table: str = "") -> list[Candidate]:
@@ -396,12 +400,14 @@ def parting(folders: Folders, table: str = "") -> list[Candidate]:
     return []
 
 
-def plan_merges(candidates: Iterable[Candidate], boot: str, largest_bytes: int = FILE_BYTES_MAX) -> list[list[Name]]:
+def plan_merges(
+    candidates: Iterable[Candidate], boot: str, largest_bytes: int = FILE_BYTES_MAX, *, keeps_newest: bool = False
+) -> list[list[Name]]:
     """Choose which neighbouring segments become one file: of one boot and one day, within the size of a file.
 
-    Eight of a size class are merged at once, so that a row is rewritten few times; what is left of a day when
-    a later one has begun, or another ``boot``. A segment that must stay separates its neighbours: the name of a
-    merged file says that it replaces all between its first and its last.
+    Of today as ``grown`` says; all that is left of a day when a later one has begun, or another ``boot``. A segment
+    that must stay separates its neighbours: the name of a merged file says that it replaces all between its first and
+    its last. ``keeps_newest``: of today the newest stays by itself.
     """
     ordered = sorted(candidates, key=lambda candidate: candidate.name)
     runs = [list(run) for _, run in groupby(ordered, key=lambda candidate: (candidate.name.boot, candidate.day))]
@@ -409,9 +415,31 @@ def plan_merges(candidates: Iterable[Candidate], boot: str, largest_bytes: int =
     for run, following in zip_longest(runs, runs[1:]):
         if run[0].day is None:
             continue
-        over = run[0].name.boot != boot or (following is not None and following[0].name.boot == boot)
-        merges += _of_a_past_day(run, largest_bytes) if over else _of_today(run, largest_bytes)
+        if run[0].name.boot != boot or (following is not None and following[0].name.boot == boot):
+            merges += _of_a_past_day(run, largest_bytes)
+        else:
+            merges += grown(run[:-1] if keeps_newest else run, partial(_fits, largest_bytes=largest_bytes))
     return [[member.name for member in group] for group in merges if len(group) > 1]
+
+
+def grown(run: Sequence[_Sized], fits: Callable[[Sequence[_Sized], _Sized], bool]) -> list[list[_Sized]]:
+    """Which neighbours of a run, to which newer ones will be added, become one file: groups of several, in order.
+
+    From the newest on, whatever is no larger than all after it together: so there are as many files as their number has
+    binary digits, and a row is rewritten as often. What is small anyway is always joined: most of it explains the rest.
+    ``fits``: whether one may go before a group.
+    """
+    groups: list[list[_Sized]] = []
+    size_bytes = 0
+    for candidate in reversed(run):
+        is_small = candidate.size_bytes <= max(size_bytes, SMALL_BYTES)
+        if groups and is_small and fits(groups[-1], candidate):
+            groups[-1].insert(0, candidate)
+            size_bytes += candidate.size_bytes
+        else:
+            groups.append([candidate])
+            size_bytes = candidate.size_bytes
+    return [group for group in reversed(groups) if len(group) > 1]
 
 
 def _of_a_past_day(run: Sequence[Candidate], largest_bytes: int) -> list[list[Candidate]]:
@@ -424,19 +452,9 @@ def _of_a_past_day(run: Sequence[Candidate], largest_bytes: int) -> list[list[Ca
     return groups
 
 
-def _of_today(run: Sequence[Candidate], largest_bytes: int) -> list[list[Candidate]]:
-    groups: list[list[Candidate]] = []
-    for candidate in run:
-        last = groups[-1] if groups else []
-        alike = last and size_class(last[0].name) == size_class(candidate.name)
-        if alike and len(last) < MERGE_FANOUT and _fits(last, candidate, largest_bytes):
-            last.append(candidate)
-        else:
-            groups.append([candidate])
-    return [group for group in groups if len(group) == MERGE_FANOUT]
-
-
 def _fits(group: Sequence[Candidate], candidate: Candidate, largest_bytes: int) -> bool:
+    if candidate.is_rolled_up != group[0].is_rolled_up:
+        return False  # What they become would have to be rolled up once more.
     if sum(member.size_bytes for member in group) + candidate.size_bytes > largest_bytes:
         return False
     return all(member.tables.get(name, table) == table for member in group for name, table in candidate.tables.items())

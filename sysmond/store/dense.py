@@ -205,10 +205,13 @@ def _shortened(recording: Recording, plan: BlockPlan, bits: int, free: BoolArray
 def plan_tier(
     folder: str, _boot: str, largest_bytes: int, unrolled: Sequence[Name], left_alone: set[str]
 ) -> list[list[TierFile]]:
-    """Which small files of a tier become one: neighbours, of whatever boots; see ``tiers.plan_merges``."""
+    """Which small files of a tier become one: neighbours, of whatever boots; see ``tiers.plan_merges``.
+
+    The newest stays by itself: from what two files differ in is foretold how long a budget lasts.
+    """
     files, _ = tiers.listing(folder)
     usable = [file for file in tiers.counting(files) if f"{folder}/{file.file}" not in left_alone]
-    return tiers.plan_merges(usable, largest_bytes, unrolled)
+    return tiers.plan_merges(usable[:-1], largest_bytes, unrolled)
 
 
 def span_ns(path: str) -> tuple[int, int]:

@@ -25,10 +25,6 @@ from sysmond.store.of_ring import Recording
 COARSE = tuple(tier for tier, step_ns in TIERS_NS.items() if step_ns)
 """The tiers that are rolled up, finest first."""
 
-# So many neighbours of one size class, and smaller ones between them, become one file.
-MERGE_FANOUT = 8
-SMALLEST_CLASS_BYTES = 32 * 1024
-
 # So many files back is looked for the beginning of a bucket: more where a writer began anew again and again.
 BEFORE_FILES = 64
 
@@ -177,6 +173,11 @@ def due(
     return runs
 
 
+def size_bytes(folder: str, names: Iterable[Name]) -> int:
+    """How large some files are together."""
+    return sum(_size_bytes(f"{folder}/{name.file}") for name in names)
+
+
 def _size_bytes(path: str) -> int:
     with suppress(FileNotFoundError, CorruptError):
         return look(path).size_bytes
@@ -229,18 +230,16 @@ def span_ns(recording: Recording) -> tuple[int, int]:
 
 
 def plan_merges(files: Sequence[TierFile], largest_bytes: int, unrolled: Sequence[Name] = ()) -> list[list[TierFile]]:
-    """Choose which neighbours become one file: eight of a size class, or what fills one, and smaller ones between.
+    """Choose which neighbours become one file: see ``archive.grown``.
 
     Across days and boots, so that few files hold much. Not across a segment of rows that is not rolled up yet:
     the range of the merged file would claim it.
     """
-    runs: list[list[TierFile]] = []
-    for file in files:
-        if runs and _may_follow(runs[-1][-1], file, unrolled):
-            runs[-1].append(file)
-        else:
-            runs.append([file])
-    return [group for run in runs for group in _groups(run, largest_bytes)]
+
+    def fits(group: Sequence[TierFile], before: TierFile) -> bool:
+        return _size(group) + before.size_bytes <= largest_bytes and _may_follow(before, group[0], unrolled)
+
+    return archive.grown(files, fits)
 
 
 def plan_rest(files: Sequence[TierFile], largest_bytes: int, unrolled: Sequence[Name] = ()) -> list[list[TierFile]]:
@@ -264,38 +263,5 @@ def _may_follow(before: TierFile, after: TierFile, unrolled: Sequence[Name]) -> 
     return one.boot != other.boot or not any(gap.contains(name) for name in unrolled)
 
 
-def _groups(run: Sequence[TierFile], largest_bytes: int) -> list[list[TierFile]]:
-    """The groups of the smallest size class that has any: what they become is looked at the next time.
-
-    Eight, or fewer where no further one fits: else files of an eighth of the largest and more would stay as they are.
-    """
-    for rank in sorted({_rank(file) for file in run}):
-        chosen: list[list[TierFile]] = []
-        group: list[TierFile] = []
-        for file in run:
-            is_alike = _rank(file) <= rank
-            is_full = _size(group) + file.size_bytes > largest_bytes
-            if not is_alike or is_full:
-                chosen += _ripe(group, is_full=is_alike and is_full)
-                group = []
-            if is_alike:
-                group.append(file)
-        if chosen := [*chosen, *_ripe(group, is_full=False)]:
-            return chosen
-    return []
-
-
-def _ripe(group: list[TierFile], *, is_full: bool) -> list[list[TierFile]]:
-    return [group] if len(group) >= MERGE_FANOUT or (is_full and len(group) > 1) else []
-
-
 def _size(group: Sequence[TierFile]) -> int:
     return sum(file.size_bytes for file in group)
-
-
-def _rank(file: TierFile) -> int:
-    rank, size = 0, SMALLEST_CLASS_BYTES
-    while size < file.size_bytes:
-        size *= MERGE_FANOUT
-        rank += 1
-    return rank

@@ -48,6 +48,7 @@ PROMISED = {
     "capacity": {"bytes_per_sample", "bytes_per_point_5min", "days_5min", "roll_up_cpu_s", "two_years_ms", "month_ms"},
     "way": {"wide", "long"},
     "events": {"events", "all_ms", "newest_ms", "mb", "files"},
+    "files": {"files", "most_files", "files_per_boot", "files_of_it_later", "hours"},
 }
 TINY = {
     "tick": ("--ticks", "2", "--tight-ticks", "5"),
@@ -66,6 +67,7 @@ TINY = {
     "capacity": ("--quick",),
     "way": (),
     "events": ("--boots", "10"),
+    "files": ("--hours", "0.2", "--boots", "1", "--boot-hours", "0.2"),
 }
 
 

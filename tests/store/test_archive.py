@@ -3,10 +3,8 @@
 
 import errno
 import os
-import random
 import subprocess
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,7 @@ from sysmond.machine import note
 from sysmond.machine.folders import Folders, create_classes
 from sysmond.store import archive
 from sysmond.store.archive import (
-    MERGE_FANOUT,
+    SMALL_BYTES,
     Candidate,
     Name,
     current,
@@ -108,7 +106,8 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
             size = draw(st.sampled_from([1000, 10**6, 3 * 10**6, FILE_BYTES_MAX]))
             tables = {"t": table(draw(st.sampled_from(["one", "one", "one", "two"])))} if draw(st.booleans()) else {}
             name = Name(boot, sequence, sequence + length - 1)
-            found.append(Candidate(name, size, draw(st.sampled_from([day] * 9 + [None])), tables))
+            is_rolled_up = draw(st.sampled_from([True, True, True, False]))
+            found.append(Candidate(name, size, draw(st.sampled_from([day] * 9 + [None])), tables, is_rolled_up))
             sequence += length
     return draw(st.permutations(found))
 
@@ -122,7 +121,7 @@ def test_a_merge_covers_neighbours_that_belong_together_and_nothing_else(found: 
     for group in merges:
         members = [by_name[name] for name in group]
         assert len(members) > 1
-        assert len({(member.name.boot, member.day) for member in members}) == 1
+        assert len({(member.name.boot, member.day, member.is_rolled_up) for member in members}) == 1
         assert members[0].day is not None
         assert sum(member.size_bytes for member in members) <= FILE_BYTES_MAX
         assert len({member.tables["t"] for member in members if member.tables}) <= 1
@@ -147,7 +146,7 @@ def merged(found: list[Candidate], merges: list[list[Name]]) -> list[Candidate]:
         tables = {name: each for member in members for name, each in member.tables.items()}
         whole = Name(group[0].boot, group[0].first, group[-1].last)
         size = sum(member.size_bytes for member in members)
-        by_name[whole] = Candidate(whole, size, members[0].day, tables)
+        by_name[whole] = Candidate(whole, size, members[0].day, tables, members[0].is_rolled_up)
     return list(by_name.values())
 
 
@@ -157,20 +156,32 @@ def test_a_row_is_rewritten_few_times(step: int) -> None:
     found: list[Candidate] = []
     rewritten: dict[int, int] = {}
     for number in range(600):
-        found.append(Candidate(Name(BOOTS[0], 1 + number * step, 1 + number * step), 1000, number // 200, {}))
+        found.append(Candidate(Name(BOOTS[0], 1 + number * step, 1 + number * step), SMALL_BYTES, number // 200, {}))
         merges = plan_merges(found, BOOTS[0])
         for group in merges:
             for sequence in range(group[0].first, group[-1].last + 1):
                 rewritten[sequence] = rewritten.get(sequence, 0) + 1
         found = merged(found, merges)
-    assert max(rewritten.values()) <= 4, "once a power of eight, and when the day is over"
+    digits = (200).bit_length()
+    assert max(rewritten.values()) <= digits + 1, "once a power of two, and when the day is over"
     assert [sum(candidate.day == day for candidate in found) for day in (0, 1)] == [1, 1]
-    assert len(found) < 2 + 3 * MERGE_FANOUT
+    assert len(found) <= 2 + digits
+
+
+def test_what_is_small_is_merged_at_once_and_what_is_large_when_as_much_has_come() -> None:
+    sizes = [16 * SMALL_BYTES, 3 * SMALL_BYTES, SMALL_BYTES // 4, 100, 100]
+    found = [Candidate(Name(BOOTS[0], at, at), size, 1, {}) for at, size in enumerate(sizes, 1)]
+    assert plan_merges(found, BOOTS[0]) == [[found[number].name for number in (2, 3, 4)]]
+    found = [*found[:2], Candidate(Name(BOOTS[0], 3, 5), 4 * SMALL_BYTES, 1, {})]
+    assert plan_merges(found, BOOTS[0]) == [[found[1].name, found[2].name]]
+    found[1] = found[1]._replace(is_rolled_up=False)
+    assert plan_merges(found, BOOTS[0]) == []
 
 
 def test_a_clock_that_was_wrong_for_a_while_costs_no_rewriting() -> None:
+    sizes = [SMALL_BYTES << digits for digits in range(5, 0, -1)]
     found = [Candidate(Name(BOOTS[0], 1, 1), 1000, 30000, {})]
-    found += [Candidate(Name(BOOTS[0], number, number), 1000, 20000, {}) for number in range(2, 2 + MERGE_FANOUT - 1)]
+    found += [Candidate(Name(BOOTS[0], number, number), size, 20000, {}) for number, size in enumerate(sizes, 2)]
     assert plan_merges(found, BOOTS[0]) == []
 
 
@@ -304,22 +315,6 @@ def test_what_is_called_like_a_segment_and_is_no_file_is_in_nobodys_way(folders:
     assert {Path(disk(folders), name.file).read_bytes() for name in there} == {b"rows 2", b"rows 4", b"rows 5"}
     assert archive.names(ram(folders)) == []
     assert len(os.listdir(ram(folders))) == 2
-
-
-def test_size_classes_grow_with_what_is_merged() -> None:
-    chance = random.Random(1)
-    lengths = sorted(chance.randrange(1, 5000) for _ in range(100))
-    ranks = [archive.size_class(Name(BOOTS[0], 1, length)) for length in lengths]
-    assert all(a <= b for a, b in pairwise(ranks))
-    assert [archive.size_class(Name(BOOTS[0], 1, length)) for length in (1, 7, 8, 15, 63, 64, 128)] == [
-        0,
-        0,
-        1,
-        1,
-        1,
-        2,
-        2,
-    ]
 
 
 def test_a_sequence_is_given_once_and_the_disk_looked_at_for_the_first(folders: Folders) -> None:

@@ -6,12 +6,11 @@ from hypothesis import strategies as st
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.store import tiers
-from sysmond.store.archive import Name
+from sysmond.store.archive import SMALL_BYTES, Name
 from sysmond.store.tiers import TierFile
 
 BOOT = "b" * 32
 LARGEST_BYTES = 6_250_000
-FANOUT = tiers.MERGE_FANOUT
 
 
 def file(first: int, last: int, size_bytes: int) -> TierFile:
@@ -28,16 +27,16 @@ def merged(group: list[TierFile]) -> TierFile:
     return file(group[0].covers[0].first, group[-1].covers[-1].last, size)
 
 
-def test_what_fills_a_file_becomes_one_though_it_is_fewer_than_eight() -> None:
+def test_what_is_as_large_as_all_after_it_is_merged_with_that_as_far_as_a_file_goes() -> None:
     one, two, three = files(3_000_000, 3_000_000, 3_000_000)
-    assert tiers.plan_merges([one, two, three], LARGEST_BYTES) == [[one, two]]
-    assert tiers.plan_merges([one, two], LARGEST_BYTES) == []
+    assert tiers.plan_merges([one, two, three], LARGEST_BYTES) == [[two, three]]
+    one, two, three = files(3_000_000, 2_000_000, 1_000_000)
+    assert tiers.plan_merges([one, two, three], LARGEST_BYTES) == []
 
 
-def test_eight_small_ones_become_one() -> None:
-    small = files(*[20_000] * FANOUT)
-    assert tiers.plan_merges(small, LARGEST_BYTES) == [small]
-    assert tiers.plan_merges(small[1:], LARGEST_BYTES) == []
+def test_small_ones_are_always_merged() -> None:
+    small = files(3_000_000, 60_000, 20_000, 10)
+    assert tiers.plan_merges(small, LARGEST_BYTES) == [small[1:]]
 
 
 @given(st.lists(st.integers(1_000, 1_500_000), min_size=1, max_size=200))
@@ -54,6 +53,7 @@ def test_few_files_are_left_and_a_row_is_rewritten_seldom(sizes: list[int]) -> N
     total_bytes = sum(sizes)
     assert sum(each.size_bytes for each in there) == total_bytes
     assert all(each.size_bytes <= LARGEST_BYTES for each in there)
-    # What is half a file or more, and at most seven of each of the four smaller classes between two of those.
-    assert len(there) <= 2 * (total_bytes // LARGEST_BYTES) + 1 + 4 * FANOUT * (1 + total_bytes // LARGEST_BYTES)
-    assert written_bytes <= 8 * total_bytes
+    # Two neighbours that no file holds together; and after them of each size, halved and halved again, one.
+    digits = (LARGEST_BYTES // SMALL_BYTES).bit_length()
+    assert len(there) <= 2 * (total_bytes // LARGEST_BYTES) + 2 + digits
+    assert written_bytes <= (digits + 1) * total_bytes + 2 * SMALL_BYTES * len(sizes)
