@@ -29,8 +29,8 @@ LEFT_ALONE_FILE = "left_alone.json"
 def merge(folders: Folders) -> None:
     """Roll up what no tier has yet, merge small files of every tier, and remove what a merged one contains.
 
-    Where that is wanted rows of a merged file have fewer digits: but only what every tier has, and nothing pinned. What
-    the current boot recorded of long tables is rolled up when it is worth that: see ``rollup_job.is_ripe``.
+    Where that is wanted rows of a merged file have fewer digits: but only what every tier has, and nothing pinned. Long
+    tables are rolled up where that is worth it: see ``rollup_job.is_ripe``.
     """
     left_alone = _left_alone(folders)
     try:

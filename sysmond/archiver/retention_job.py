@@ -34,11 +34,19 @@ BELIEVED_FILE = "clock.json"
 def keeper(folders: Folders, *, is_long: bool = False) -> "Keeper":
     """What makes room in the tiers by the plan's limits, and rolls rows up before they go."""
 
-    def roll_up() -> None:
+    def roll_up(going: Sequence[StoredFile]) -> None:
         from sysmond.archiver import coding, rollup_job  # noqa: PLC0415  numpy and h5py, which most flushes do without
 
         # What could not be rolled up is tried once more: its disk may have failed for a moment only.
-        rollup_job.roll_up(folders, coding.coding_of(is_long=is_long), budgets.make_room, set())
+        names = {archive.parse_name(os.path.basename(file.path)) for file in going}
+        boots = {name.boot for name in names if name}
+        rollup_job.roll_up(
+            folders,
+            coding.coding_of(is_long=is_long),
+            budgets.make_room,
+            set(),
+            lambda _, run: run.names[0].boot in boots,
+        )
 
     plan, _ = plans.first_valid([f"{folders.runtime}/plan.json", f"{folders.state}/plan.json"])
     settings = retention.fitted(plan.archiver, mounts.capacity_bytes(folders.state))
@@ -48,7 +56,7 @@ def keeper(folders: Folders, *, is_long: bool = False) -> "Keeper":
     return budgets
 
 
-def _nothing() -> None:
+def _nothing(_going: Sequence[StoredFile]) -> None:
     """Roll nothing up."""
 
 
@@ -60,13 +68,13 @@ class Keeper:
         folders: Folders,
         limits: Mapping[str, Limit],
         pins_bytes: int,
-        roll_up: Callable[[], object] = _nothing,
+        roll_up: Callable[[Sequence[StoredFile]], object] = _nothing,
         relation: Callable[[], clock.Relation] = clock.relation,
         *,
         is_long: bool = False,
         free_percent: int = 0,
     ) -> None:
-        """Take the limits of each tier, the budget of the pins, and what makes buckets of rows that have none yet.
+        """Take the limits of each tier, the budget of the pins, and what makes buckets of files of rows that go.
 
         ``is_long``: whether the files of long tables are kept, or those of wide ones. ``free_percent``: how much of the
         file system stays free.
@@ -107,7 +115,7 @@ class Keeper:
             pins_budget_bytes=self._pins_bytes,
         )
         if going and tier == FINEST_TIER:
-            self._roll_up()
+            self._roll_up(going)
         for file in going:
             with suppress(FileNotFoundError):
                 os.unlink(file.path)

@@ -12,7 +12,6 @@ from contextlib import suppress
 from functools import partial
 
 from sysmond.archiver.coding import Coding
-from sysmond.base.clock import boot_id
 from sysmond.base.model import EVENTS, FINEST_TIER, Sensitivity
 from sysmond.errors import Error
 from sysmond.machine.folders import FILE_MODES, Folders, create_stream
@@ -23,7 +22,7 @@ from sysmond.store.tiers import Beside, Due
 
 # So many sealed files of a long table, four hours as it is by default, or so many bytes are worth rolling up.
 RIPE_SEALS = 24
-RIPE_BYTES = 1024 * 1024
+RIPE_BYTES = 256 * 1024
 
 MakeRoom = Callable[[str, int], object]
 """Is told the tier and how many bytes will come."""
@@ -35,10 +34,9 @@ def whatever(_rows: str, _run: Due) -> bool:
 
 
 def is_ripe(rows: str, run: Due) -> bool:
-    """Whether a run of files of rows in a folder is worth rolling up: nothing comes to it, or it is enough."""
-    first, last = run.names[0], run.names[-1]
-    is_long = last.last - first.first + 1 >= RIPE_SEALS
-    return first.boot != boot_id() or is_long or tiers.size_bytes(rows, run.names) >= RIPE_BYTES
+    """Whether a run of files of rows in a folder is worth rolling up; what is not is when its rows are to go."""
+    seals = run.names[-1].last - run.names[0].first + 1
+    return seals >= RIPE_SEALS or tiers.size_bytes(rows, run.names) >= RIPE_BYTES
 
 
 def roll_up(

@@ -149,7 +149,7 @@ def test_rows_are_rolled_up_before_they_go(folders: Folders) -> None:
     limits = dict.fromkeys(retention.TIERS_NS, Limit())
     make_room = retention_job.keeper(folders).make_room
     keep = Keeper(
-        folders, limits | {"1s": Limit(4 * size)}, 0, lambda: rollup_job.roll_up(folders, DENSE, make_room, set())
+        folders, limits | {"1s": Limit(4 * size)}, 0, lambda _: rollup_job.roll_up(folders, DENSE, make_room, set())
     )
     keep.make_room("1s", size)
     assert len(numbers(folders)) <= 4

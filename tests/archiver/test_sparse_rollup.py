@@ -290,9 +290,32 @@ def test_rows_go_only_when_their_buckets_are_there(folders: Folders) -> None:
     put(folders, 1, [stretch_of(part) for part in parts])
     sizes = sum(os.path.getsize(f"{folder_of(folders)}/{each}") for each in os.listdir(folder_of(folders)))
     limits = {tier: Limit(sizes // 2 if tier == "1s" else 10**9) for tier in TIERS_NS}
-    keep = retention_job.Keeper(folders, limits, 0, lambda: roll_up(folders), is_long=True)
+    keep = retention_job.Keeper(folders, limits, 0, lambda _: roll_up(folders), is_long=True)
     assert keep.make_room("1s", 0)
     assert 0 < len(os.listdir(folder_of(folders))) < len(parts)
+    check_all(folders, readings)
+
+
+def test_little_is_rolled_up_when_its_rows_go_and_not_before(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings, _ = history(3, 400, 6)
+    parts = [stretch_of(part) for part in parts_of(readings, 6, random.Random(3))]
+    put(folders, 1, parts)
+    other = "f" * 32  # Of a later boot, which keeps its rows.
+    put(folders, 1, [part.with_about(part.about._replace(boot=other)) for part in parts])
+    rows = folder_of(folders)
+    sizes = sum(os.path.getsize(f"{rows}/{each}") for each in os.listdir(rows))
+    merge_job.merge(folders)
+    assert all(os.listdir(folder_of(folders, tier)) == [] for tier in COARSE)
+    limits = {tier: Limit(sizes if tier == "1s" else 10**9) for tier in TIERS_NS}
+    monkeypatch.setattr(retention_job.retention, "of_records", lambda _: limits)
+    keep = retention_job.keeper(folders, is_long=True)
+    before = os.listdir(rows)
+    keep.make_room("1s", sizes - sum(os.path.getsize(f"{rows}/{each}") for each in before) + 1)
+    gone = set(before) - set(os.listdir(rows))
+    assert {name[:32] for name in gone} == {BOOT}
+    assert all({name[:32] for name in os.listdir(folder_of(folders, tier))} == {BOOT} for tier in COARSE)
     check_all(folders, readings)
 
 
@@ -341,7 +364,8 @@ def test_a_file_of_nothing_but_news_is_done_with(folders: Folders) -> None:
     check_all(folders, readings)
 
 
-def test_a_merge_job_does_all_of_it(folders: Folders) -> None:
+def test_a_merge_job_does_all_of_it(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollup_job, "RIPE_SEALS", 1)
     readings, _ = history(21, 500, 6)
     parts = parts_of(readings, 9, random.Random(21))
     put(folders, 1, [stretch_of(part) for part in parts])

@@ -54,7 +54,7 @@ def forget(folders: Folders) -> None:
     """Make room where there is none: all rows go, once the tiers have them."""
     limits = {tier: Limit(1 if tier == FINEST_TIER else 10**9) for tier in TIERS_NS}
     make_room = retention_job.keeper(folders).make_room
-    Keeper(folders, limits, 0, lambda: rollup_job.roll_up(folders, DENSE, make_room, set())).make_room(FINEST_TIER, 0)
+    Keeper(folders, limits, 0, lambda _: rollup_job.roll_up(folders, DENSE, make_room, set())).make_room(FINEST_TIER, 0)
 
 
 STEPS: dict[str, Callable[[Folders], object]] = {
