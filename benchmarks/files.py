@@ -23,13 +23,13 @@ HOURS = 24
 BOOTS = 4
 BOOT_HOURS = 2
 SEAL_S = 600
-STEP_S = 5
+STEP_S = 10
 FULL_S = 300
 RING_BYTES = 4 * 1024 * 1024
 LIMIT_S = 1800
 # The seventh of November 2023, 22:13 UTC: a day of 24 hours is two days of UTC.
 BEGIN_NS = 1_699_395_180 * SECOND_NS
-# Of how many rows a long table is, and how many of them change or come in five seconds.
+# Of how many rows a long table is, and how many of them change or come in a step.
 ROWS = {
     "process": (100, 30),
     "process_private": (100, 10),

@@ -296,9 +296,7 @@ def test_rows_go_only_when_their_buckets_are_there(folders: Folders) -> None:
     check_all(folders, readings)
 
 
-def test_little_is_rolled_up_when_its_rows_go_and_not_before(
-    folders: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_little_is_rolled_up_when_its_rows_go_and_not_before(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     readings, _ = history(3, 400, 6)
     parts = [stretch_of(part) for part in parts_of(readings, 6, random.Random(3))]
     put(folders, 1, parts)
