@@ -369,7 +369,8 @@ class Candidate(NamedTuple):
     """A segment on disk as the merge plan sees it.
 
     ``day``: UTC day of its first tick, since 1970; None for one that must stay as it is. ``tables``: what it
-    declares, by name. ``is_rolled_up``: whether all tiers have its rows.
+    declares, by name. ``is_rolled_up``: whether all tiers have its rows. ``weight_bytes``: as how many bytes it counts
+    in a file, where these are more.
     """
 
     name: Name
@@ -377,6 +378,7 @@ class Candidate(NamedTuple):
     day: int | None
     tables: Mapping[str, object]
     is_rolled_up: bool = True
+    weight_bytes: int = 0
 
 
 class _Measured(Protocol):
@@ -455,6 +457,6 @@ def _of_a_past_day(run: Sequence[Candidate], largest_bytes: int) -> list[list[Ca
 def _fits(group: Sequence[Candidate], candidate: Candidate, largest_bytes: int) -> bool:
     if candidate.is_rolled_up != group[0].is_rolled_up:
         return False  # What they become would have to be rolled up once more.
-    if sum(member.size_bytes for member in group) + candidate.size_bytes > largest_bytes:
+    if sum(max(member.size_bytes, member.weight_bytes) for member in (*group, candidate)) > largest_bytes:
         return False
     return all(member.tables.get(name, table) == table for member in group for name, table in candidate.tables.items())

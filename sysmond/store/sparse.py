@@ -168,8 +168,8 @@ def weighed(path: str, candidate: Candidate) -> Candidate:
     """
     with sparse_file.open_file(path) as opened:
         declared = {opened.table.name: sparse_file.declares(opened)}
-        size_bytes = max(candidate.size_bytes, _weight(opened))
-        return candidate._replace(day=_span_ns(opened)[0] // DAY_NS, tables=declared, size_bytes=size_bytes)
+        day = _span_ns(opened)[0] // DAY_NS
+        return candidate._replace(day=day, tables=declared, weight_bytes=_weight(opened))
 
 
 def _weight(opened: Stretch) -> int:
