@@ -179,7 +179,6 @@ def test_files_of_a_boot_that_is_over_become_one(folders: Folders) -> None:
     for number, part in enumerate(parts, 1):
         put(folders, number, [stretch_of(part)])
         roll_up(folders)
-    merge(folders)
     assert len(archive.names(folder_of(folders, "10s"))) == len(parts)
     merge_tiers(folders, "c" * 32)
     assert archive.names(folder_of(folders, "10s")) == [Name(BOOT, 1, len(parts))]
