@@ -23,6 +23,7 @@ from sysmond.base.clock import Relation
 from sysmond.base.model import TIERS_NS, Sensitivity, Table
 from sysmond.errors import Error
 from sysmond.machine.folders import FILE_MODES, Folders, create_stream
+from sysmond.plan import retention
 from sysmond.plan.retention import Limit
 from sysmond.rollup import file_edges, top
 from sysmond.rollup.top import derived
@@ -306,7 +307,7 @@ def test_little_is_rolled_up_when_its_rows_go_and_not_before(folders: Folders, m
     merge_job.merge(folders)
     assert all(os.listdir(folder_of(folders, tier)) == [] for tier in COARSE)
     limits = {tier: Limit(sizes if tier == "1s" else 10**9) for tier in TIERS_NS}
-    monkeypatch.setattr(retention_job.retention, "of_records", lambda _: limits)
+    monkeypatch.setattr(retention, "of_records", lambda _: limits)
     keep = retention_job.keeper(folders, is_long=True)
     before = os.listdir(rows)
     keep.make_room("1s", sizes - sum(os.path.getsize(f"{rows}/{each}") for each in before) + 1)
