@@ -40,6 +40,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "top": (),
     "asking": (),
     "newest": (),
+    "screen": (),
     "way": (),
     "jitter": ("--stress",),
 }
@@ -57,6 +58,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "top": ("--processes", "50", "--hours", "1", "--repeats", "1"),
     "asking": ("--processes", "20", "--hours", "1", "--days", "1", "--repeats", "1"),
     "newest": ("--repeats", "1"),
+    "screen": ("--processes", "20", "--repeats", "1", "--live", "3"),
     "capacity": ("--quick",),
     "bus": ("--seconds", "2", "--calls", "20"),
     "changes": ("--changes", "2"),
@@ -235,6 +237,20 @@ OF_TASKS = (
         "≤ 120 ms",
         lambda f: f"{f['answer_cpu_ms']:.0f} ms of CPU, {f['answer_to_start']:.2f} × of that start",
         lambda f: f["answer_cpu_ms"] <= 120,
+    ),
+    Target(
+        "screen",
+        "sysmon: all is shown with 1,000 processes, live; of a moment ago",
+        "≤ 0.9 s, CPU 0.5 s; ≤ 1.3 s, CPU 0.8 s",
+        lambda f: f"{f['live_s']} s, {f['live_cpu_s']} s; {f['moment_s']} s, {f['moment_cpu_s']} s",
+        lambda f: f["live_s"] <= 0.9 and f["live_cpu_s"] <= 0.5 and f["moment_s"] <= 1.3 and f["moment_cpu_s"] <= 0.8,
+    ),
+    Target(
+        "screen",
+        "the moment before it; processes, live, a second; memory",
+        "≤ 50 ms; ≤ 4 % of a core; ≤ 90 MB",
+        lambda f: f"{f['step_s'] * 1000:.0f} ms; {f['live_percent']} %; {f['pss_mb']:.0f} MB",
+        lambda f: f["step_s"] <= 0.05 and f["live_percent"] <= 4 and f["pss_mb"] <= 90,
     ),
     Target(
         "asking",
