@@ -530,13 +530,23 @@ def test_a_file_that_would_be_refused_is_not_made_and_not_tried_for_ever(
     assert len(tried) <= 4
 
 
-def test_old_files_are_not_opened_again(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_old", [True, False])
+def test_old_files_are_not_opened_again(folders: Folders, monkeypatch: pytest.MonkeyPatch, *, is_old: bool) -> None:
     _, pieces = day_of(60, 5, [10, 20, 30], 0)
     for name in put(disk(folders), pieces):
-        os.utime(f"{disk(folders)}/{name.file}", (1e9, 1e9))
-    monkeypatch.setattr(dense_file, "Segment", None)
+        if is_old:
+            os.utime(f"{disk(folders)}/{name.file}", (1e9, 1e9))
+    opened: list[str] = []
+
+    def note(path: str) -> dense_file.Segment:
+        opened.append(path)
+        return dense_file.Segment(path)
+
+    monkeypatch.setattr(dense, "Segment", note)
+    monkeypatch.setattr(merge_job, "roll_up", lambda *_: None)
     merge_job.merge(folders)
-    assert len(archive.names(disk(folders))) == 4
+    assert bool(opened) is not is_old
+    assert len(archive.names(disk(folders))) == (4 if is_old else 1)
 
 
 def test_the_day_of_a_recording_is_that_of_its_first_tick() -> None:
