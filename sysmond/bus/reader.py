@@ -253,6 +253,7 @@ def answer(question: HistoryQuestion, bulk: int) -> Answer:
         from sysmond.answers import event_rows, wide  # noqa: F401, PLC0415  see above
         from sysmond.history import Archive  # noqa: PLC0415  see above
         from sysmond.plan import plan  # noqa: F401, PLC0415  see above
+        from sysmond.store.files import dense_file, sparse_file  # noqa: F401, PLC0415  see above
 
         if question.do == "budget":
             from sysmond.commands import upkeep  # noqa: F401, PLC0415  see above

@@ -12,7 +12,7 @@ import os
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from sysmond.base.clock import SECOND_NS
@@ -233,9 +233,11 @@ class Files(Generic[_C]):
     """The files that are open, the one used last at the end: never more than ``OPEN_MAX``.
 
     What describes one that was closed meanwhile is kept by whoever asked for it; for its values it is opened again.
-    A file never changes; so after a question the last ``IDLE_MAX`` stay open for the next one, unless they are gone.
+    A file never changes; so within ``kept_open`` the last ``IDLE_MAX`` stay open for the next question, unless they are
+    gone.
     """
 
+    idle_max: ClassVar[int] = 0
     _idle: ClassVar[OrderedDict[tuple[Callable[[str], Any], str], tuple[tuple[int, ...], Any]]] = OrderedDict()
 
     def __init__(self, open_file: Callable[[str], _C]) -> None:
@@ -269,10 +271,26 @@ class Files(Generic[_C]):
         for path, opened in self._open.items():
             self._idle[self._open_file, path] = self._identities[path], opened
         self._open.clear()
-        for (opener, path), (identity, opened) in list(self._idle.items()):
-            if len(self._idle) > IDLE_MAX or identity != _identity(path):
-                del self._idle[opener, path]
+        self.close_idle()
+
+    @classmethod
+    def close_idle(cls) -> None:
+        """Close those that nobody uses, but for the last ``idle_max`` that are still there."""
+        for (opener, path), (identity, opened) in list(cls._idle.items()):
+            if len(cls._idle) > cls.idle_max or identity != _identity(path):
+                del cls._idle[opener, path]
                 opened.close()
+
+
+@contextmanager
+def kept_open() -> Iterator[None]:
+    """Leave files open from one question to the next, in a program that asks again and again."""
+    Files.idle_max = IDLE_MAX
+    try:
+        yield
+    finally:
+        Files.idle_max = 0
+        Files.close_idle()
 
 
 def _identity(path: str) -> tuple[int, ...]:
