@@ -115,7 +115,9 @@ def job(name: str, folders: Folders, bytes_max: int) -> dict[str, object]:
 def test_a_merge_that_meets_the_bound_fails_once_and_later_ones_go_on(tmp_path: Path) -> None:
     folders = Machine(tmp_path).folders
     large = [honest(folders, tables.CGROUP_NAME, 64, 56_000, sequence) for sequence in (1, 2)]
-    small = [honest(folders, tables.KERNEL_STACK, 2, 10, sequence) for sequence in range(1, 13)]
+    small = [
+        honest(folders, tables.KERNEL_STACK, 2, 10, sequence) for sequence in range(1, 26)
+    ]  # Enough to be rolled up.
     problems = []
     for _ in range(2 * len(large) + 1):
         told = job("merge", folders, 32 * MIB)
