@@ -48,7 +48,7 @@ class Fields(NamedTuple):
 def add_options(made: argparse.ArgumentParser) -> None:
     """Describe the command line, as below has it."""
     add = made.add_argument
-    add("category", choices=CATEGORIES, metavar="CATEGORY", help=f"what to dump: {', '.join(CATEGORIES)}")
+    add("category", choices=list(CATEGORIES), metavar="CATEGORY", help=f"what to dump: {', '.join(CATEGORIES)}")
     add("--begin", "-b", metavar="T", required=True, help="first moment, such as '10 minutes ago'")
     add("--end", "-e", metavar="T", default="now", help="up to this moment (default: now)")
     add("--fields", "-f", metavar="FIELD", nargs="+", default=[], help="below's names of what is wanted")
@@ -56,7 +56,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add("--filter", "-F", metavar="REGEX", help="only rows whose selected field matches")
     add("--top", metavar="N", type=int, default=0, help="only the first N of each sample, by the selected field")
     add("--rsort", action="store_true", help="the largest first, which is how rows come anyway")
-    add("--output-format", "-O", metavar="FORMAT", choices=FORMATS, default="raw", help=f"{', '.join(FORMATS)}")
+    add("--output-format", "-O", metavar="FORMAT", choices=list(FORMATS), default="raw", help=f"{', '.join(FORMATS)}")
     add("--output", "-o", metavar="F", help="write there (default: standard output)")
     add("--show", action="store_true", help="print the line of sysmon-extract that means the same, and do nothing")
 

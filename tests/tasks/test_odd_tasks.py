@@ -216,7 +216,7 @@ def test_cgroups_with_odd_names_that_go_while_processes_are_recorded_in_them(rec
     told = recorder.extract("process", "--from=-10min", "--group-by=cgroup", "--sample=1s", "--format=csv")
     assert told.code == 0, told.err
     assert b"\x1b" not in told.out
-    assert any("dev-disk-by\\x2dlabel" in row["cgroup"] for row in told.rows)
+    assert any(r"dev-disk-by\\x2dlabel" in row["cgroup"] for row in told.rows)
     tree = recorder.extract("cgroup_name", "--from=-10min", "--columns=path", "--format=json")
     assert path in json.loads(tree.out)["values"][0]
 
