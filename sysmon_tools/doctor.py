@@ -30,6 +30,7 @@ NEEDS = {
     "/var/log/dpkg.log": "dpkg and its log, as Debian and Ubuntu have",
     "/proc/acpi/button": "a lid, and firmware of ACPI that tells of it",
     "/dev/input": "a keyboard, a mouse or a touchpad, and evdev",
+    "/run/systemd/system": "systemd as the first process",
     "/run/systemd/seats": "systemd-logind, or elogind",
     "/proc/driver/nvidia": "NVIDIA's own driver",
     "/sys/class/drm": "a graphics card that the kernel has a driver for: amdgpu, i915, xe, v3d, nvidia …",

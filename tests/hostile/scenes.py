@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sysmond.archiver import merge_job, rollup_job
-from sysmond.archiver.coding import SPARSE
+from sysmond.archiver import rollup_job
+from sysmond.archiver.coding import DENSE, SPARSE
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import FINEST_TIER, Sensitivity, Table
 from sysmond.machine.folders import Folders
@@ -91,7 +91,8 @@ def _wide(base: str) -> Iterator[Scene]:
         machine.seal()
         machine.flush()
         rows |= _files(machine.folders, FINEST_TIER)
-        merge_job.merge(machine.folders)  # Each by itself: what comes later has a file of its own in each tier.
+        # Each by itself: what comes later has a file of its own in each tier.
+        rollup_job.roll_up(machine.folders, DENSE, lambda _tier, _bytes: None, set())
     tier = _files(machine.folders, TIER)
     shutil.rmtree(f"{base}/wide")
     yield _scene(f"{base}/1s", "wide", "disk", f"public/{FINEST_TIER}", rows)

@@ -366,7 +366,7 @@ def test_who_may_not_read_programs_is_told_once_and_gets_the_rest(folders: Folde
         shutil.copytree(folders.state, f"{place}/state")
         Path(place, "state/restricted").chmod(0o750)
         program = (
-            "import os, sys, pwd, numpy; from sysmon_tools import extract, formats; from sysmond import history;"
+            "import os, sys, pwd, numpy, h5py; from sysmon_tools import extract, formats; from sysmond import history;"
             "from sysmond.answers import records as answer; os.setgroups([]); os.setgid(65534); os.setuid(65534);"
             "sys.exit(extract.main(sys.argv[1:]))"
         )
