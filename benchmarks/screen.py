@@ -41,7 +41,7 @@ class Shown(NamedTuple):
     cpu_s: float
 
 
-class Terminal:
+class DrawnProgram:
     """The program on a pseudo terminal."""
 
     def __init__(self, words: list[str]) -> None:
@@ -85,9 +85,11 @@ class Terminal:
 
 
 @contextmanager
-def terminal(folders: Folders, *words: str) -> Iterator[Terminal]:
+def terminal(folders: Folders, *words: str) -> Iterator[DrawnProgram]:
     """The program, as long as it is needed."""
-    made = Terminal([measure.program("sysmon"), "--state-dir", folders.state, "--runtime-dir", folders.runtime, *words])
+    made = DrawnProgram(
+        [measure.program("sysmon"), "--state-dir", folders.state, "--runtime-dir", folders.runtime, *words]
+    )
     try:
         yield made
     finally:

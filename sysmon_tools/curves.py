@@ -90,7 +90,7 @@ class CurveWindow:
             is_answered = bool(known) and last - first < BUCKETS and self._ask(known, first, last)
             # A machine without any sensor is the most frequent one that lacks something.
             if not is_answered and not self._ask(_WANTED, first, last) and not self._ask(_WANTED[:-1], first, last):
-                self._ask_each(_WANTED, first, last)
+                self._ask_apart(_WANTED, first, last)
         ends_ns = self._start_ns + np.arange(1, BUCKETS + 1) * step_ns
         self._is_known = ends_ns <= now_ns - SETTLED_NS
         return [Curve(one.label, one.unit, self._values[one].copy()) for one in _WANTED if one in self._values]
@@ -107,12 +107,12 @@ class CurveWindow:
         end_ns = start_ns + BUCKETS * step_ns
         self.gaps = [gap for gap in self.gaps if gap.end_ns > start_ns and gap.start_ns < end_ns]
 
-    def _ask_each(self, wanted: Sequence[_Wanted], first: int, last: int) -> None:
+    def _ask_apart(self, wanted: Sequence[_Wanted], first: int, last: int) -> None:
         """Ask for curves together; where one that is not there hides the others, for halves of them."""
         if not self._ask(wanted, first, last) and len(wanted) > 1:
             half = len(wanted) // 2
-            self._ask_each(wanted[:half], first, last)
-            self._ask_each(wanted[half:], first, last)
+            self._ask_apart(wanted[:half], first, last)
+            self._ask_apart(wanted[half:], first, last)
 
     def _ask(self, wanted: Sequence[_Wanted], first: int, last: int) -> bool:
         """Ask for buckets of some curves; whether they were answered."""

@@ -38,7 +38,7 @@ _JOINED = frozenset({"command"})
 _STEP = "5s"
 
 
-class Fields(NamedTuple):
+class AskedFields(NamedTuple):
     """What fields became: paths of series or columns of rows, and a line for each that is not quite the same."""
 
     words: list[str]
@@ -98,8 +98,8 @@ def _quoted(pattern: str) -> str:
     return f"{quote}{pattern}{quote}"
 
 
-def _fields(wanted: Sequence[str], names: dict[str, ForeignName], table: str) -> Fields:
-    made = Fields([] if table in {"", "process"} else ["instance"], [])
+def _fields(wanted: Sequence[str], names: dict[str, ForeignName], table: str) -> AskedFields:
+    made = AskedFields([] if table in {"", "process"} else ["instance"], [])
     for word in wanted:
         name = names.get(word)
         if name is None:

@@ -232,12 +232,12 @@ def _draw(archive: "Archive", options: argparse.Namespace, introduction: str) ->
     from sysmon_tools.moment import View  # noqa: PLC0415  as above
     from sysmon_tools.screen import look  # noqa: PLC0415  as above
     from sysmon_tools.screen.app import SysmonApp  # noqa: PLC0415  as above
-    from sysmond.store.holdings import kept_open  # noqa: PLC0415  as above
+    from sysmond.store.holdings import staying_open  # noqa: PLC0415  as above
 
     for fixed in ("COLUMNS", "LINES"):
         os.environ.pop(fixed, None)
     begin = look.live(time.time_ns()) if options.at_ns is None else look.Look(View(options.at_ns))
-    with kept_open():
+    with staying_open():
         SysmonApp(archive, begin, argparse.Namespace(**{**vars(options), "bus": None}), introduction).run()
 
 

@@ -233,7 +233,7 @@ class Files(Generic[_C]):
     """The files that are open, the one used last at the end: never more than ``OPEN_MAX``.
 
     What describes one that was closed meanwhile is kept by whoever asked for it; for its values it is opened again.
-    A file never changes; so within ``kept_open`` the last ``IDLE_MAX`` stay open for the next question, unless they are
+    A file never changes; so within ``staying_open`` the last ``IDLE_MAX`` stay open for the next question, unless they are
     gone.
     """
 
@@ -283,7 +283,7 @@ class Files(Generic[_C]):
 
 
 @contextmanager
-def kept_open() -> Iterator[None]:
+def staying_open() -> Iterator[None]:
     """Leave files open from one question to the next, in a program that asks again and again."""
     Files.idle_max = IDLE_MAX
     try:

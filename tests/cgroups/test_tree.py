@@ -218,7 +218,7 @@ def test_kept_descriptors_leave_those_to_others_that_select_can_wait_for(tmp_pat
         os.fstat(descriptor)
 
 
-def test_where_room_is_short_only_what_is_read_often_is_kept_open(tmp_path: Path) -> None:
+def test_where_room_is_short_only_what_is_read_often_is_staying_open(tmp_path: Path) -> None:
     often, seldom = File("", ("often",), number), File("", ("seldom",), number, is_sum=True)
     machine = Machine(tmp_path, often, seldom)
     machine.put("/a", often=1, seldom=2)

@@ -120,7 +120,7 @@ def test_a_machine_without_the_library_says_so(root: Path, monkeypatch: pytest.M
         sd_bus.library.cache_clear()
 
 
-def test_without_logind_it_is_absent_unless_devices_may_be_kept_open(tmp_path: Path) -> None:
+def test_without_logind_it_is_absent_unless_devices_may_be_staying_open(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no logind, and the option evdev is off"):
         read(tmp_path)
     assert read(tmp_path, evdev=True) == (ABSENT, ABSENT)

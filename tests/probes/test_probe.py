@@ -49,7 +49,7 @@ def test_the_caller_keeps_its_lists() -> None:
     assert numbers == [b"1"]
 
 
-def test_a_file_read_anew_is_not_kept_open(tmp_path: Path) -> None:
+def test_a_file_read_anew_is_not_staying_open(tmp_path: Path) -> None:
     host = Host(str(tmp_path))
     (tmp_path / "file").write_bytes(b"old" * 50_000)
     assert host.read_anew("/file") == b"old" * 50_000

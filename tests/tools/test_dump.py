@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``sysmon dump``: below's words become the line of sysmon-extract that means the same; what is lacking is named."""
+"""Below's words become the line of sysmon-extract that means the same; what is lacking is named."""
 
 import csv
 import shlex
