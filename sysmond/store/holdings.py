@@ -233,8 +233,8 @@ class Files(Generic[_C]):
     """The files that are open, the one used last at the end: never more than ``OPEN_MAX``.
 
     What describes one that was closed meanwhile is kept by whoever asked for it; for its values it is opened again.
-    A file never changes; so within ``staying_open`` the last ``IDLE_MAX`` stay open for the next question, unless they are
-    gone.
+    A file never changes; so within ``staying_open`` the last ``IDLE_MAX`` stay open for the next question, unless they
+    are gone.
     """
 
     idle_max: ClassVar[int] = 0
