@@ -2,8 +2,9 @@
 """What the screen costs: until it shows all, live and a moment ago, then each second, and what it holds in memory.
 
 A recorder runs with its default tables, and beside it so many sleeping processes. ``sysmon`` has a pseudo terminal of
-120 × 40; it shows all when the name of a process that sleeps, or the overview's list, is on it. Processor time is that
-of the program to that moment; live, it looks at processes for half a minute.
+120 × 40; it shows all when the overview's list, or the heading of the rows, is on it. Processor time is that of the
+program to that moment; live, it looks at processes for half a minute. The moment before another is asked for in this
+process, as the screen asks.
 """
 
 import fcntl
@@ -30,8 +31,8 @@ from sysmond.machine.folders import Folders
 PROCESSES, REPEATS, LIVE_S = 1000, 5, 30.0
 RECORDED_S, LIMIT_S = 40.0, 60.0
 LINES, COLUMNS = 40, 120
-LISTED = b"Processes by"
-SLEEPER = "screensleeper"
+# What is on the screen once the overview is answered, and rows of processes are.
+LISTED, ROWS = b"Processes by", b"cpu_percent"
 
 
 class Shown(NamedTuple):
@@ -101,7 +102,7 @@ def sleepers(count: int) -> Iterator[None]:
     """So many processes that do nothing."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     resource.setrlimit(resource.RLIMIT_NPROC, (hard, hard))
-    made = [subprocess.Popen([SLEEPER, "3600"], executable="/bin/sleep") for _ in range(count)]
+    made = [subprocess.Popen(["sleep", "3600"]) for _ in range(count)]
     try:
         yield
     finally:
@@ -123,29 +124,45 @@ def measured(processes: int, repeats: int, live_s: float) -> Figures:
     with sleepers(processes), measure.daemon(int(RECORDED_S) * 100, arguments=["--bus", "none"]) as recorder:
         recorder.wait_for_ring()
         time.sleep(RECORDED_S)
-        shown: dict[str, list[Shown]] = {"live": [], "moment": [], "step": []}
+        shown: dict[str, list[Shown]] = {"live": [], "moment": []}
         for _ in range(repeats):
             with terminal(recorder.folders) as live:
                 shown["live"].append(live.until(LISTED))
             with terminal(recorder.folders, "--at", "20 seconds ago") as moment:
                 shown["moment"].append(moment.until(LISTED))
-                moment.press(b"p")
-                moment.until(SLEEPER[:15].encode())
-                moment.press(b"T")
-                shown["step"].append(moment.until(b" s ago"))
         with terminal(recorder.folders) as live:
             live.until(LISTED)
             live.press(b"p")
-            live.until(SLEEPER[:15].encode())
+            live.until(ROWS)
             before_ns = measure.cpu_ns(live.pid)
             live.read_for(live_s)
             spent_ns = measure.cpu_ns(live.pid) - before_ns
             held_mb = pss_mb(live.pid)
+        steps_s = measure.in_child(partial(stepped, recorder.folders, repeats), int(LIMIT_S))
     figures: Figures = {"processes": processes, "live_percent": round(spent_ns / live_s / 1e7, 1)}
     for name, times in shown.items():
         figures[f"{name}_s"] = round(measure.median([one.wall_s for one in times]), 2)
         figures[f"{name}_cpu_s"] = round(measure.median([one.cpu_s for one in times]), 2)
-    return {**figures, "pss_mb": round(held_mb, 1)}
+    return {**figures, "step_s": round(measure.median(steps_s), 3), "pss_mb": round(held_mb, 1)}
+
+
+def stepped(folders: Folders, repeats: int) -> list[float]:
+    """How long each step back takes, of processes."""
+    from sysmon_tools.moment import View  # noqa: PLC0415  numpy and h5py: in a child of their own
+    from sysmon_tools.screen.look import Around, Look, moved  # noqa: PLC0415  as above
+    from sysmon_tools.screen.question import Questions  # noqa: PLC0415  as above
+    from sysmond.history import Archive  # noqa: PLC0415  as above
+    from sysmond.store.holdings import staying_open  # noqa: PLC0415  as above
+
+    lengths_s = []
+    with staying_open():
+        questions, look = Questions(Archive(folders)), Look(View(time.time_ns() - 10**10, 0), view="processes")
+        look = questions.page(look, time.time_ns()).look
+        for _ in range(repeats):
+            began_s = time.monotonic()
+            look = questions.page(moved(look, "earlier", Around((), ()), time.time_ns()), time.time_ns()).look
+            lengths_s.append(time.monotonic() - began_s)
+    return lengths_s
 
 
 def rows(figures: Figures) -> list[tuple[str, str]]:
