@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual import events
 from textual.app import App, ComposeResult, SystemCommand
@@ -40,6 +40,9 @@ from sysmond.base.timespec import parse_moment
 from sysmond.errors import Error
 from sysmond.history import Archive
 
+if TYPE_CHECKING:
+    from textual.timer import Timer
+
 # Of the time between two readings so much is spent on asking, at most.
 BUSY_SHARE = 0.1
 LIVE_S = 1.0
@@ -49,7 +52,10 @@ JOURNAL_S = 120
 # Below so many lines there is one curve, and below so few none.
 _SMALL, _TINY = 16, 8
 _HELP_COLUMN = 60
+# By how many lines these move the help.
+_SCROLLING = {"up": -1, "down": 1, "page up": -10, "page down": 10}
 _BETWEEN = "  "
+_PAST = "this is the past; press space for what happens now"
 _TREE_COLUMNS = ("comm", "instance")
 
 
@@ -300,7 +306,9 @@ class SysmonApp(App[None]):
         self._problem = ""
         self._where = where
         self._now = now
+        self._timer: Timer | None = None
         self._is_help = False
+        self._help_at = 0
         self._prompt: Prompt | None = None
         self._wanted = asyncio.Event()
         self._top, self._curves, self._views = Lines("top"), Lines("curves"), Lines("views")
@@ -338,7 +346,7 @@ class SysmonApp(App[None]):
             self._look = asked = renewed(self._look, self._now())
             try:
                 page = await asyncio.to_thread(self._questions.page, asked, self._now())
-            except Error as problem:
+            except (Error, OSError) as problem:
                 self._problem = str(problem)
                 self._draw()
             else:
@@ -346,7 +354,9 @@ class SysmonApp(App[None]):
                 self._take(asked, page)
             if self._look.is_live and not self._wanted.is_set():
                 cost_s = time.process_time() - began_s
-                self.set_timer(max(LIVE_S, cost_s / BUSY_SHARE), self._wanted.set)
+                if self._timer is not None:  # A key asked meanwhile: one answer is due, not two.
+                    self._timer.stop()
+                self._timer = self.set_timer(max(LIVE_S, cost_s / BUSY_SHARE), self._wanted.set)
 
     def _take(self, asked: Look, page: ScreenPage) -> None:
         """Show an answer, unless something else is meant by now."""
@@ -389,7 +399,7 @@ class SysmonApp(App[None]):
         self._fill(self._remarks, said[: 1 if is_small else 3])
         labels = look.shown.curves if look.asked or is_small else None
         curves = moment_page.curve_lines(scene, width, self._signs, labels[:1] if is_small and labels else labels) \
-            if scene and height > _TINY else []  # fmt: skip
+            if scene and height > _TINY and not self._is_help else []  # fmt: skip
         self._fill(self._curves, curves)
         self._views.draw([self._names()])
         has_rows = look.asked is not None and not self._is_help
@@ -408,8 +418,10 @@ class SysmonApp(App[None]):
                 left, right = lines[:half], [*lines[half:], Text()]
                 for line in left:
                     line.truncate(_HELP_COLUMN - 2, pad=True)
-                return [Text.assemble(one, "  ", other) for one, other in zip(left, right, strict=False)]
-            return lines
+                lines = [Text.assemble(one, "  ", other) for one, other in zip(left, right, strict=False)]
+            room = self._lists.size.height or height - _SMALL // 4
+            self._help_at = max(0, min(self._help_at, len(lines) - room))
+            return lines[self._help_at :]
         if says:
             return [Text(says, "yellow")]
         if self._page is None or self._look.asked:
@@ -466,7 +478,11 @@ class SysmonApp(App[None]):
             self._obey(keys.ACTIONS[key])
 
     def _obey(self, action: str) -> None:
-        self._is_help = action == "help" and not self._is_help
+        if self._is_help and action in _SCROLLING:
+            self._help_at += _SCROLLING[action]
+            self._draw()
+            return
+        self._is_help, self._help_at = action == "help" and not self._is_help, 0
         if action in self._deeds:
             self._deeds[action]()
         elif action in PROMPTS:
@@ -503,11 +519,18 @@ class SysmonApp(App[None]):
         return [field.name for field in self._rows.rows.fields]
 
     def _back(self) -> None:
-        self._rows.searched = ""
-        self._go(outward(self._look))
+        """Drop the search; where there is none, go back."""
+        if self._rows.searched:
+            self._rows.search("")
+        else:
+            self._go(outward(self._look))
 
     def _ask_for(self, prompt: Prompt | None) -> None:
         """Have somebody type; None when he is done."""
+        if prompt is not None and prompt.action == "mark" and not self._look.is_live:
+            self._said = _PAST
+            self._draw()
+            return
         if prompt is not None and prompt.action == "signal":
             cells = self._rows.cells()
             if not self._is_process(cells):
@@ -570,7 +593,7 @@ class SysmonApp(App[None]):
     def _is_process(self, cells: dict[str, str | None]) -> bool:
         """Whether a row is a process that there is now; else that is said."""
         if not self._look.is_live:
-            self._said = "this is the past; expected the live view, which space leads to"
+            self._said = _PAST
         elif self._look.view != PROCESSES or not cells:
             self._said = "this is no process; expected the view 'p' and a row of it"
         else:

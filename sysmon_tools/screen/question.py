@@ -20,7 +20,7 @@ from sysmon_tools.style import Style
 from sysmon_tools.terminal_answer import as_fields
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.result import Column, Result
-from sysmond.errors import Error, UsageError
+from sysmond.errors import Error, UsageError, expected, nearest
 from sysmond.history import Archive
 
 TIME = "time"
@@ -166,5 +166,5 @@ def asked_for(text: str, columns: Sequence[str]) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in columns:
-            raise UsageError(f"column {name!r}: there is none; expected {', '.join(columns)}")
+            raise UsageError(f"there is no column {name!r}{nearest(name, columns, expected(columns))}")
     return names

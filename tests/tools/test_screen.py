@@ -284,6 +284,7 @@ def test_a_search_goes_to_a_row_and_keeps_all(archive: Archive) -> None:
     shown = after(archive, STALLED, ["p", "slash", " calm", "K"])
     assert "updatedb" in shown
     assert "this is the past" in shown
+    assert "this is the past" in after(archive, STALLED, ["m"])
     assert "not in these rows" in after(archive, STALLED, ["p", "slash", " nobody"])
 
 
@@ -309,6 +310,17 @@ def test_columns_order_rows_and_sheets_have_others(archive: Archive) -> None:
 def test_help_names_every_key_and_goes_away(archive: Archive) -> None:
     assert "go to the next spike" in after(archive, STALLED, ["question_mark"], (100, 70))
     assert "go to the next spike" not in after(archive, STALLED, ["question_mark", "question_mark"], (100, 70))
+
+
+def test_help_that_does_not_fit_is_scrolled(archive: Archive) -> None:
+    assert "F10" not in after(archive, STALLED, ["question_mark"], (80, 24))
+    assert "F10" in after(archive, STALLED, ["question_mark", *["pagedown"] * 5], (80, 24))
+
+
+def test_escape_drops_the_search_and_then_goes_back(archive: Archive) -> None:
+    into = ["p", "D", "enter", "slash", " jbd2", "escape"]
+    assert "in 77" in after(archive, STALLED, into)
+    assert "in 77" not in after(archive, STALLED, [*into, "escape"])
 
 
 def test_what_is_not_recorded_is_told_in_place_of_rows(archive: Archive) -> None:
