@@ -75,6 +75,8 @@ def words(options: argparse.Namespace) -> tuple[list[str], list[str]]:
         table = next((one for one in of if one.startswith("cgroup_") and one != "cgroup_name"), table)
     fields = _fields(wanted, names, table)
     made = [f"--from={options.begin}", f"--to={options.end}", f"--format={FORMATS[options.output_format]}"]
+    if options.output_format in {"csv", "tsv"}:
+        made.append("--no-comments")  # Who reads below's knows none.
     if options.output:
         made.append(f"--output-file={options.output}")
     if not table:

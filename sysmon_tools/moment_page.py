@@ -59,10 +59,11 @@ def head(moment: MomentScene, *, is_live: bool = False) -> Text:
     view = moment.view
     away_s = (moment.now_ns - view.at_ns) / SECOND_NS
     ago = f"{duration(away_s)} ago" if away_s >= 1 else "now" if away_s > -1 else f"in {duration(-away_s)}"
-    parts = ["REPLAY", local(view.at_ns), ago, f"showing {duration(view.span_ns / SECOND_NS)}"]
+    parts = ["REPLAY", local(view.at_ns), ago]
     if is_live and moment.asked_ns is None:
         parts = ["LIVE", local(view.at_ns)]
-    return Text.assemble((moment.host or "sysmon", "bold cyan"), f"  {'  ·  '.join(parts)}")
+    parts += [f"showing {duration(view.span_ns / SECOND_NS)}, curves by {duration(view.step_ns / SECOND_NS)}"]
+    return Text.assemble((moment.host or "sysmon", "bold cyan"), f"  {' · '.join(parts)}")
 
 
 def remarks(moment: MomentScene) -> list[Text]:
@@ -108,6 +109,8 @@ def _scale(moment: MomentScene, first: int, room: int) -> Text:
     view = moment.view
     begin, end = (local(view.start_ns + (first + more) * view.step_ns, "%H:%M:%S") for more in (0, room))
     at = view.number - first
+    if at >= room - len(end):  # Of the moment itself the first line has the time.
+        end = ""
     line = [*begin.ljust(room - len(end)), *end]
     for event in moment.events:
         number = (event.time_ns - view.start_ns) // view.step_ns - first
@@ -158,7 +161,7 @@ def spelled(value: float | None, unit: str) -> str:
 
 def _process_title(moment: MomentScene) -> str:
     order = {"cpu": "CPU", "memory": "memory", "disk": "disk"}[moment.view.order]
-    return f"Processes by {order}"
+    return f"Processes by {order}: CPU of one, memory, read and written"
 
 
 def _process_line(share: ProcessShare) -> Text:

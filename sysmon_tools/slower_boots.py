@@ -133,7 +133,7 @@ def explained(archive: "Archive", now_ns: int) -> tuple[list[tuple[object, ...]]
     """What is to be told, as ``NAMES`` has it, and why there is nothing where there is nothing."""
     boots = measured(archive.events(0, now_ns))
     if len(boots) < VALUES_MIN:
-        return [], f"how long they took is recorded of {len(boots)} boots; {VALUES_MIN} are needed to tell"
+        return [], f"{VALUES_MIN} boots are needed whose length is recorded; there are {len(boots)}"
     slower = slowdown(boots)
     if slower is None:
         return [], f"no boot of {len(boots)} from which boots are slower"

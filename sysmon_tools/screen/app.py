@@ -31,7 +31,7 @@ from sysmon_tools.panel import ASCII_SIGNS, SIGNS
 from sysmon_tools.screen import acting, keys
 from sysmon_tools.screen.look import Around, Look, at, bucket, inward, moved, opened, ordered, outward, renewed
 from sysmon_tools.screen.question import Questions, ScreenPage, SheetRows, asked_for
-from sysmon_tools.screen.views import BY_KEY, BY_NAME, PROCESSES, VIEWS, WAITS
+from sysmon_tools.screen.views import BY_KEY, BY_NAME, EVENTS_VIEW, PROCESSES, VIEWS, WAITS
 from sysmon_tools.show import Text, console
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
@@ -115,6 +115,7 @@ class TableLines(ScrollView, can_focus=False):
         self._names: tuple[str, ...] = ()
         self._head = 1
         self._is_following = True
+        self._is_tree = False
 
     def draw(self, rows: SheetRows) -> None:
         """Show these rows; where they are of the same columns, no column becomes narrower."""
@@ -122,6 +123,8 @@ class TableLines(ScrollView, can_focus=False):
         self.rows = rows
         self._head = 1 + any(field.unit for field in rows.fields)
         names = tuple(field.name for field in rows.fields)
+        if bool(rows.before) != self._is_tree:
+            self._is_tree, self._widths = bool(rows.before), {}
         if names != self._names:
             self._names, self._widths, self._left, self.at = names, {}, 0, 0
         elif before and self._is_following:
@@ -280,7 +283,7 @@ class SysmonApp(App[None]):
 
     CSS = """
     Screen { layout: vertical; }
-    #top { height: 1; } #said, #curves { height: auto; } #views { height: 1; }
+    #top { height: 1; } #said, #curves { height: auto; } #views { height: auto; }
     #rows { height: 1fr; scrollbar-size: 1 1; overflow-x: hidden; } #lists { height: 1fr; }
     #foot { height: 1; } #prompt { height: 1; border: none; padding: 0; display: none; background: transparent; }
     """
@@ -401,7 +404,7 @@ class SysmonApp(App[None]):
         curves = moment_page.curve_lines(scene, width, self._signs, labels[:1] if is_small and labels else labels) \
             if scene and height > _TINY and not self._is_help else []  # fmt: skip
         self._fill(self._curves, curves)
-        self._views.draw([self._names()])
+        self._fill(self._views, [self._names(), *self._sheets()])
         has_rows = look.asked is not None and not self._is_help
         says = page.says if page and page.look.view == look.view else ""
         self._rows.display = has_rows and not says
@@ -440,16 +443,19 @@ class SysmonApp(App[None]):
         for view in VIEWS:
             line.append(f" {view.key} ", "dim")
             line.append(view.name, "bold reverse" if view.name == look.view else "")
-        sheet = look.asked
-        if sheet and len(look.shown.sheets) > 1:
-            line = Text.assemble((f"{look.view}: ", "bold"))
-            for number, one in enumerate(look.shown.sheets):
-                line.append(f" {one.name} ", "bold reverse" if number == look.sheet else "dim")
+        return line
+
+    def _sheets(self) -> list[Text]:
+        """The sheets of the view, how one came there, which rows are shown; no line where there is nothing to say."""
+        look = self._look
+        line = Text()
+        for number, one in enumerate(look.shown.sheets if len(look.shown.sheets) > 1 else ()):
+            line.append(f" {one.name} ", "bold reverse" if number == look.sheet else "dim")
         for step in look.steps:
             line.append(f"  in {step.says}", "cyan")
         if look.where:
             line.append(f"  where {look.where}", "cyan")
-        return line
+        return [line] if line else []
 
     # --- obeying --------------------------------------------------------------------------------------
 
@@ -489,7 +495,12 @@ class SysmonApp(App[None]):
             self._ask_for(PROMPTS[action])
         else:
             around = Around(self._page.scene.curves, self._page.scene.events) if self._page else Around((), ())
-            self._go(moved(self._look, action, around, self._now()))
+            look = moved(self._look, action, around, self._now())
+            if look == self._look and action in {"next event", "previous event"}:
+                self._said = (
+                    f"no {'later' if action == 'next event' else 'earlier'} event in sight; - shows a longer time"
+                )
+            self._go(look)
         self._draw()
 
     def _done(self) -> dict[str, Callable[[], None]]:
@@ -504,7 +515,7 @@ class SysmonApp(App[None]):
             "bottom": lambda: rows.go(len(rows.rows.order)),
             "sideways": lambda: rows.aside(1),
             "back sideways": lambda: rows.aside(-1),
-            "inward": lambda: self._go(inward(self._look, rows.cells())),
+            "inward": self._enter,
             "outward": self._back,
             "order left": lambda: self._go(ordered(self._look, self._columns(), -1)),
             "order right": lambda: self._go(ordered(self._look, self._columns(), 1)),
@@ -517,6 +528,15 @@ class SysmonApp(App[None]):
 
     def _columns(self) -> list[str]:
         return [field.name for field in self._rows.rows.fields]
+
+    def _enter(self) -> None:
+        """Go into a row; of an event, to its moment."""
+        look = inward(self._look, self._rows.cells())
+        if self._look.view == EVENTS_VIEW and self._rows.rows.order:
+            look = at(self._look, self._rows.rows.started_ns(self._rows.at), self._now())
+        if look == self._look:
+            self._said = "there is nothing further in from here"
+        self._go(look)
 
     def _back(self) -> None:
         """Drop the search; where there is none, go back."""
@@ -627,7 +647,7 @@ class SysmonApp(App[None]):
             number = moment_page.bucket_at(self._page.scene, event.column, self.size.width) if self._page else None
             if number is not None:
                 self._go(bucket(self._look, number, self._now()))
-        elif event.lines is self._views and len(self._look.shown.sheets) <= 1:
+        elif event.lines is self._views and not event.line:
             end = 0
             for view in VIEWS:
                 end += len(view.key) + 2 + len(view.name)

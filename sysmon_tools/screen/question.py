@@ -26,13 +26,18 @@ from sysmond.history import Archive
 TIME = "time"
 # What tells a row from others of its sheet, and is not shown.
 HIDDEN = frozenset({"start", "ppid"})
+# Why there are no rows, where that is no wonder.
+_NOTHING = {
+    "thread_state": "(no thread was seen running, or waiting for a device or a lock; those that sleep are not listed)"
+}
+ENDED = "ended"
 
 
 class SheetRows(NamedTuple):
     """Rows as they are shown: ``fields`` have the text of each row of the answer, ``order`` says which come.
 
     ``before``: what is drawn before the name of each, of a tree. ``by``: the column by which they come.
-    ``starts_ns``: when what each row is about began, in UTC, of processes.
+    ``starts_ns``: when what each row is about began, in UTC, of processes and events.
     """
 
     fields: Sequence[Field]
@@ -86,7 +91,7 @@ class Questions:
             rows = self._rows(look, sheet)
         except Error as problem:
             return ScreenPage(look, scene, says=str(problem))
-        return ScreenPage(look, scene, rows, "" if rows.order else "(no rows in that time)")
+        return ScreenPage(look, scene, rows, "" if rows.order else _NOTHING.get(sheet.table, "(no rows in that time)"))
 
     def _rows(self, look: Look, sheet: Sheet) -> SheetRows:
         start_ns, end_ns = _span(look, sheet)
@@ -100,7 +105,11 @@ class Questions:
 
     def _has(self, table: str, column: str) -> bool:
         if table not in self._columns:
-            self._columns[table] = frozenset(name for name, *_ in self._archive.columns(table))
+            try:
+                self._columns[table] = frozenset(name for name, *_ in self._archive.columns(table))
+            except UsageError:  # A table that somebody else named is no mistake of who looks.
+                reason = "this machine has nothing of the kind, or it is off; 'sysmonctl doctor' says which"
+                raise Error(f"the table {table!r} is not recorded: {reason}") from None
         return column in self._columns[table]
 
 
@@ -119,6 +128,8 @@ def _span(look: Look, sheet: Sheet) -> tuple[int, int]:
 def _arranged(look: Look, sheet: Sheet, result: Result, fields: Sequence[Field], display: Display) -> SheetRows:
     """Rows in their order, as a tree where that is wanted."""
     by = look.by or sheet.by
+    if sheet.table == "process":
+        fields = [_or_ended(field) if field.name == "state" else field for field in fields]
     by_name = {field.name: column for field, column in zip(fields[1:], result.columns, strict=True)}
     if by not in by_name and by != TIME:
         by = next(iter(by_name), TIME)
@@ -137,8 +148,15 @@ def _arranged(look: Look, sheet: Sheet, result: Result, fields: Sequence[Field],
     shown = [field for field in (fields if has_time else fields[1:]) if field.name not in HIDDEN]
     starts = by_name.get("start")
     starts_ns = starts.integers.tolist() if starts is not None and starts.integers is not None else ()
+    if has_time:
+        starts_ns = result.times_ns.tolist()
     hidden = [field for field in fields if field.name in HIDDEN]
     return SheetRows(shown, order, before, by, hidden, starts_ns)
+
+
+def _or_ended(state: Field) -> Field:
+    """The state of processes; of one that has none any more, that."""
+    return state._replace(cell=lambda row: state.cell(row) or ENDED)
 
 
 def _times(result: Result) -> Column:

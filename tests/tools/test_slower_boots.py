@@ -218,4 +218,4 @@ def test_why_nothing_is_told_is_said(folders: Folders, capsys: pytest.CaptureFix
     record(folders, [MeasuredBoot(0, USUAL_S)] * 3)
     rows, said = told(folders, capsys, "--explain")
     assert rows == []
-    assert "how long they took is recorded of 3 boots; 14 are needed to tell" in said
+    assert "14 boots are needed whose length is recorded; there are 3" in said
