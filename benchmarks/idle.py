@@ -91,12 +91,12 @@ def until_quiet(point: str, file: str, quiet_s: float) -> None:
         time.sleep(0.1)
         if time.monotonic() > limit:
             raise RuntimeError(f"{file}: nothing was flushed within {QUIET_WITHIN_S:.0f} s")
-    trial.command("sync", "-f", point)
     last, since = requests(point).written_bytes, time.monotonic()
     while time.monotonic() - since < quiet_s:
         if time.monotonic() > limit:
             raise RuntimeError(f"the disk does not come to rest within {QUIET_WITHIN_S:.0f} s")
         time.sleep(0.5)
+        trial.command("sync", "-f", point)  # What a flush left to the kernel is not to come later.
         if (now := requests(point).written_bytes) != last:
             last, since = now, time.monotonic()
 

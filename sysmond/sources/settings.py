@@ -9,7 +9,7 @@ table host, governors in cpu_frequency. Standard library only.
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from hashlib import sha256
+from zlib import crc32
 
 from sysmond.errors import CorruptError
 from sysmond.machine import note
@@ -36,7 +36,6 @@ FILES = {
     "no_turbo": "/sys/devices/system/cpu/intel_pstate/no_turbo",
 }
 PLAN = "sysmond.plan"
-DIGEST_LENGTH = 12
 KIND, NOTE = "setting", "setting.seen"
 _CHOSEN = re.compile(r"\[([^]]*)\]")
 _MICROCODE = re.compile(rb"^microcode\s*:\s*(\S+)", re.MULTILINE)
@@ -80,7 +79,7 @@ def settings(host: Host) -> Iterator[tuple[str, str]]:
     if match := _MICROCODE.search(_content(host, CPUINFO)):
         yield "microcode", match[1].decode("ascii", "replace")
     if host.runtime:
-        yield PLAN, sha256(_content(Host(), f"{host.runtime}/plan.json")).hexdigest()[:DIGEST_LENGTH]
+        yield PLAN, f"{crc32(_content(Host(), f'{host.runtime}/plan.json')):08x}"
 
 
 def _noted(host: Host) -> dict[str, str]:

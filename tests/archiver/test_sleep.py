@@ -83,6 +83,12 @@ def bus() -> Iterator[Bus]:
         yield bus
 
 
+def started(bus: Bus, logind: Logind) -> None:
+    """Wait for the lock, and until the first flush is over: else that may take what is to be flushed for a suspend."""
+    logind.hears("locked")
+    answer(bus, "Flush", "a{sv}", "0")
+
+
 def mark(bus: Bus) -> None:
     """See to it that there is something to flush."""
     answer(bus, "Mark", "sa{sv}", "here", "0")
@@ -94,7 +100,7 @@ def flushes(recorder: Recorder) -> list[str]:
 
 def test_a_suspend_waits_for_the_flush_and_the_next_one_does_too(bus: Bus) -> None:
     with a_logind(bus) as logind, a_recorder(bus) as recorder:
-        logind.hears("locked")
+        started(bus, logind)
         for number in (1, 2):
             mark(bus)
             logind.suspend()
@@ -106,7 +112,7 @@ def test_a_suspend_waits_for_the_flush_and_the_next_one_does_too(bus: Bus) -> No
 
 def test_nobody_else_can_tell_of_a_suspend(bus: Bus) -> None:
     with a_logind(bus) as logind, a_recorder(bus) as recorder:
-        logind.hears("locked")
+        started(bus, logind)
         mark(bus)
         assert python(bus, FORGED) == "running"
         mark(bus)
@@ -117,7 +123,7 @@ def test_nobody_else_can_tell_of_a_suspend(bus: Bus) -> None:
 
 def test_the_lock_ends_with_the_archiver(bus: Bus) -> None:
     with a_logind(bus) as logind, a_recorder(bus) as recorder:
-        logind.hears("locked")
+        started(bus, logind)
         os.kill(recorder.pid("archiver"), signal.SIGSTOP)
         logind.suspend()
         os.kill(recorder.pid("archiver"), signal.SIGKILL)
@@ -132,7 +138,7 @@ def test_the_lock_ends_with_the_archiver(bus: Bus) -> None:
 
 def test_the_bus_part_is_not_needed_for_it(bus: Bus) -> None:
     with a_logind(bus) as logind, a_recorder(bus) as recorder:
-        logind.hears("locked")
+        started(bus, logind)
         mark(bus)
         os.kill(recorder.pid(), signal.SIGSTOP)
         logind.suspend()

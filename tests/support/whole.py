@@ -43,6 +43,18 @@ class Asker(NamedTuple):
         os.setresuid(self.uid, self.uid, self.uid)
 
 
+def cannot_ask() -> str:
+    """Say why no program can be started here by somebody else, or nothing: Python may lie where only root may enter."""
+    if os.geteuid() != 0:
+        return "only root can become somebody else"
+    program = [sys.executable, "-P", "-c", "import sysmond"]
+    try:
+        done = subprocess.run(program, preexec_fn=Asker().become, capture_output=True, check=False)
+    except PermissionError:
+        return "only root may run this Python"
+    return "" if done.returncode == 0 else "only root may read this Python"
+
+
 class ProgramRun(NamedTuple):
     """What a run of a program said, and how it ended."""
 

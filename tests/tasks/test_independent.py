@@ -98,7 +98,7 @@ def test_ps_says_the_same_of_all_processes(recorder: Recorder) -> None:
     assert {pid: pair for pid, pair in named.items() if not pair[0].startswith(pair[1]) and "\\" not in pair[1]} == {}
     # A sleeper may have been met awake, or with a thread that it has now and then.
     moved = [pid for pid, (words, told) in alike.items() if words[3:5] != told[3:5]]
-    assert len(moved) <= max(3, len(compared) // 10), moved
+    assert len(moved) <= max(3, len(compared) // 4), moved
     assert len(compared) >= 5
 
 

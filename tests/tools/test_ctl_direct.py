@@ -15,12 +15,13 @@ from sysmon_tools import ctl
 from sysmon_tools.commands import DEFAULT
 from sysmond.sources.kmsg import KINDS, OTHER, kind_of, parse
 from tests.support.waiting import HANG_S, wait_until
-from tests.support.whole import Asker, ProgramRun, Recorder, a_recorder, run_as
+from tests.support.whole import Asker, ProgramRun, Recorder, a_recorder, cannot_ask, run_as
 
 PROGRAM = [sys.executable, "-P", "-m", "sysmon_tools.ctl"]
 # What the kernel's messages tell, which are restricted.
 KERNELS = {*KINDS, OTHER}
-ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+CANNOT_ASK = cannot_ask()
+BY_A_STRANGER = pytest.mark.skipif(bool(CANNOT_ASK), reason=CANNOT_ASK)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +144,7 @@ def test_events_are_shown_and_then_followed(recorder: Recorder) -> None:
     assert texts.index("before") < texts.index("after")
 
 
-@ROOT_ONLY
+@BY_A_STRANGER
 def test_a_stranger_may_ask_and_change_nothing(recorder: Recorder) -> None:
     stranger = Asker()
     assert answer(recorder, "status", by=stranger)["state"] == "running"
@@ -156,7 +157,7 @@ def test_a_stranger_may_ask_and_change_nothing(recorder: Recorder) -> None:
     assert probe(recorder, "load")["state"] == "active"
 
 
-@ROOT_ONLY
+@BY_A_STRANGER
 def test_who_may_not_see_what_is_restricted_is_told_no_events_of_it(recorder: Recorder) -> None:
     if not any(kind_of(message)[0] for line in kernel_messages() if (message := parse(line))):
         pytest.skip("this kernel has reported no trouble since it booted")
