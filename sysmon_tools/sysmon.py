@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sysmon_tools import boots, changes, compare, dump, plot, report
+from sysmon_tools import boots, changes, compare, dump, plot, report, snapshot
 from sysmon_tools.output import abandon_standard_output, described
 from sysmond import __version__
 from sysmond.base import clock, timespec
@@ -34,6 +34,7 @@ EPILOG = """examples:
   sysmon plot cpu/busy@total          a picture of the last hour
   sysmon plot disk/await --from=-1d -o disk.svg
   sysmon report --at 14:05 -o incident.html
+  sysmon snapshot --from=14:00 --to=14:10 -o incident.sysmon
   sysmon compare 'yesterday 14:00..15:00' 'today 14:00..15:00'
   sysmon changes --from=-7d           packages, boots and settings of the last week
 
@@ -50,6 +51,7 @@ COMMANDS: dict[str, Callable[["Archive", argparse.Namespace], list[str]]] = {
     "compare": compare.run,
     "boots": boots.run,
     "report": report.run,
+    "snapshot": snapshot.run,
 }
 PLAIN_WIDTH, PLAIN_HEIGHT = 104, 45
 FRAMES_MAX = 100_000
@@ -85,6 +87,9 @@ def parser() -> Parser:
     plot.add_options(command("plot", "draw series over a range of time"))
     compare.add_options(command("compare", "put two spans of time side by side, the largest differences first"))
     report.add_options(command("report", "write what happened around a moment as a page for a browser"))
+    snapshot.add_options(
+        command("snapshot", "write what was recorded in a span of time into one file, to send or to keep")
+    )
     dump.add_options(command(DUMP, "take the words of 'below dump' for those of sysmon-extract"))
     boots.add_options(
         command("boots", "list the boots that are recorded: how long each took to start, and how it ended")
@@ -236,7 +241,10 @@ def _draw(archive: "Archive", options: argparse.Namespace, introduction: str) ->
 
     for fixed in ("COLUMNS", "LINES"):
         os.environ.pop(fixed, None)
-    begin = look.live(time.time_ns()) if options.at_ns is None else look.Look(View(options.at_ns))
+    at_ns: int | None = options.at_ns
+    if at_ns is None and options.state_dir and os.path.isfile(options.state_dir):  # Nothing more comes to a file.
+        at_ns = max((boot.end_ns for boot in archive.boots()), default=None)
+    begin = look.live(time.time_ns()) if at_ns is None else look.Look(View(at_ns))
     with staying_open():
         SysmonApp(archive, begin, argparse.Namespace(**{**vars(options), "bus": None}), introduction).run()
 

@@ -30,6 +30,7 @@ from sysmond.store.stretches.undeclared import BUILT_IN
 if TYPE_CHECKING:
     from sysmond.answers.rows.question import Request
     from sysmond.answers.sql.run import SqlAnswer
+    from sysmond.store.excerpt import ExcerptFile
     from sysmond.store.timeline import Timeline
     from sysmond.store.tracks import Track
 
@@ -384,6 +385,29 @@ class Archive:
         from sysmond.answers.sql import run  # noqa: PLC0415  as above
 
         return run.ask(self.place, self._classes, query, Request("", start, end, boot=boot))
+
+    def excerpt(self, start: Moment | None = None, end: Moment | None = None) -> "list[ExcerptFile]":
+        """Give what was recorded over [start, end) as files of an archive.
+
+        That archive has nothing else: no series, process, text or event of another time, but for the reading before
+        from which counters grew; of tables whose rows last that may be one a minute before. ``sysmon snapshot`` writes
+        them into one file.
+
+        :raises UsageError: for a wrong time. :raises Error: where nothing is recorded then, or so much that files
+            would be larger than any reader accepts.
+        """
+        from sysmond.store import excerpt, holdings  # noqa: PLC0415  as above
+
+        asked = times.read(start, end, is_open=False)
+        span = excerpt.ExcerptSpan(asked.start_ns, asked.end_ns)
+        warnings: list[str] = []
+        files = holdings.anew(lambda: list(excerpt.files(self.place, self._classes, span, warnings)))
+        self.warnings = list(dict.fromkeys(warnings))
+        if not files:
+            raise Error(
+                f"{self.state_dir}: no rows or events of that time; 'sysmon-extract --list' tells what there is"
+            )
+        return files
 
 
 class SavedAnswer(Archive):

@@ -67,7 +67,10 @@ def asked(*, user: bool, state_dir: str | None, runtime_dir: str | None, or_file
     if state_dir is None:
         return chosen
     if or_file and os.path.isfile(chosen.state):
-        return Folders(chosen.state, chosen.state)
+        from sysmond.machine import snapshot_file  # noqa: PLC0415  most archives are folders
+
+        file = snapshot_file.unpacked(chosen.state) if snapshot_file.is_one(chosen.state) else chosen.state
+        return Folders(file, file)
     if runtime_dir is None:
         for runtime in (chosen.runtime, SYSTEM_RUNTIME):
             if _is_same(f"{runtime}/{STATE_LINK}", chosen.state):

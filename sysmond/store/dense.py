@@ -47,7 +47,7 @@ def unsealed(path: str, before: Sealed, skipped: int, answers: Mapping[str, Answ
     is_skipped = skipped > before.offset
     copied = snapshot(path, max(before.offset, skipped))
     recording = of_snapshot(copied)
-    recording = recording._replace(tables={name: _declared(table, answers) for name, table in recording.tables.items()})
+    recording = recording._replace(tables={name: declared(table, answers) for name, table in recording.tables.items()})
     blocks = [block for block in recording.blocks if len(block.ticks)]
     last_ns = max([before.last_tick_ns, *(int(block.ticks[-1]) for block in blocks)])
     reached = Sealed(copied.end_offset, last_ns, int(copied.closed))
@@ -66,7 +66,7 @@ def unsealed(path: str, before: Sealed, skipped: int, answers: Mapping[str, Answ
     return Unsealed([part], reached, recording.damage)
 
 
-def _declared(table: Table, answers: Mapping[str, Answers]) -> Table:
+def declared(table: Table, answers: Mapping[str, Answers]) -> Table:
     """A table with what it declares, as far as it has the columns."""
     said = within(answers[table.name], table) if table.name in answers else None
     return table._replace(answers=said) if said and said.derived else table

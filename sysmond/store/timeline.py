@@ -203,6 +203,11 @@ class Timeline:
         )
 
     @property
+    def recordings(self) -> Iterator[Recording]:
+        """What each ring and file has, their values while it is open."""
+        return (source.again() for source in self._sources)
+
+    @property
     def _recordings(self) -> Iterator[Recording]:
         return (source.recording for source in self._sources)
 
@@ -270,12 +275,12 @@ class Timeline:
             from sysmond.base import derived_columns  # noqa: PLC0415  few ask for them
 
             metrics = {name: metric for (of, name), metric in self.metrics.items() if of == table}
-            said = (self._said if table in derived_columns.KNOWN else self._declared).get(table)
+            said = (self._said if table in derived_columns.KNOWN else self.answers).get(table)
             self._derived[table] = derived_columns.of(table, metrics, said.derived if said else ())
         return self._derived[table]
 
     @cached_property
-    def _declared(self) -> dict[str, Answers]:
+    def answers(self) -> dict[str, Answers]:
         """What tables declare about answers, by name: now, or in their newest files."""
         from sysmond.plan import catalogue  # noqa: PLC0415  few ask for it; rings do not say it
 
@@ -285,7 +290,7 @@ class Timeline:
 
     def aliases(self) -> list[tuple[str, str]]:
         """What tables say that other programs call their metrics: pairs of a name and a path."""
-        declared = self._declared.items()
+        declared = self.answers.items()
         return [(name, f"{table}/{column}") for table, answers in declared for name, column in answers.aliases]
 
     def long_tables(self) -> list[str]:

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A snapshot: one file of what was recorded in a span, which every program reads, with no more than it may."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from sysmon_tools import extract, sysmon
+from sysmond.base.clock import SECOND_NS
+from sysmond.machine.folders import Folders
+from tests.support.stall import STALL_NS, stuck
+from tests.support.usage import one_line
+
+FROM, TO = f"--from=@{STALL_NS // SECOND_NS - 60}", f"--to=@{STALL_NS // SECOND_NS + 60}"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    return stuck(tmp_path_factory.mktemp("stall"), "calm")
+
+
+def run(folders: Folders, *words: str) -> int:
+    return sysmon.main(["snapshot", "--state-dir", folders.state, "--runtime-dir", folders.runtime, *words])
+
+
+def test_it_tells_what_is_in_it_and_every_program_reads_it(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "incident.sysmon")
+    assert run(folders, FROM, TO, "-o", file) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("from ")
+    assert "all other tables" in said
+    assert "process" in said
+    assert said.endswith("It names programs, users and devices.\n")
+    assert stat.S_IMODE(Path(file).stat().st_mode) & 0o044
+    assert (
+        extract.main(["process", "--top=1", "--by=written_bytes", "--columns=comm", "--state-dir", file, FROM, TO]) == 0
+    )
+    assert "updatedb" in capsys.readouterr().out
+    assert sysmon.main(["--plain", "--state-dir", file, f"--at=@{STALL_NS // SECOND_NS}"]) == 0
+    assert "updatedb" in capsys.readouterr().out
+
+
+def test_what_is_restricted_is_for_its_owner_alone(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "incident.sysmon"
+    assert run(folders, FROM, TO, "--restricted", "-o", str(file)) == 0
+    assert "(restricted)" in capsys.readouterr().out
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_it_may_only_be_looked_at(folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folders, FROM, TO, "--list", "-o", str(tmp_path / "none.sysmon")) == 0
+    assert "process" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [(), ("-o", "incident.tar"), ("-o", "x.sysmon", "--from=nonsense")])
+def test_wrong_usage_is_one_line(folders: Folders, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    assert run(folders, *words) == 2
+    one_line(capsys)
+
+
+def test_a_damaged_one_is_one_line(folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "incident.sysmon"
+    assert run(folders, FROM, TO, "-o", str(file)) == 0
+    capsys.readouterr()
+    image = bytearray(file.read_bytes())
+    image[len(image) // 2] ^= 1
+    file.write_bytes(image)
+    assert extract.main(["cpu/user@total", "--state-dir", str(file)]) == 1
+    assert "is not what the manifest says; the file is damaged" in capsys.readouterr().err
