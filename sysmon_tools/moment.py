@@ -79,6 +79,11 @@ class View(NamedTuple):
         return (self.at_ns // self.step_ns - self.number) * self.step_ns
 
     @property
+    def end_ns(self) -> int:
+        """Where they end, which may be in the future."""
+        return self.start_ns + BUCKETS * self.step_ns
+
+    @property
     def span(self) -> tuple[int, int]:
         """From when to when rows are asked for: whole buckets around the moment."""
         first_ns = (self.at_ns - self.span_ns // 2) // self.step_ns * self.step_ns

@@ -8,8 +8,10 @@ question is answered in a thread beside, one at a time, so that keys are obeyed 
 import argparse
 import asyncio
 import os
+import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -36,9 +38,10 @@ from sysmon_tools.show import Text, console
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.terminal import printable
-from sysmond.base.timespec import parse_moment
+from sysmond.base.timespec import format_time, parse_moment
 from sysmond.errors import Error
 from sysmond.history import Archive
+from sysmond.machine.snapshot_file import SUFFIX
 
 if TYPE_CHECKING:
     from textual.timer import Timer
@@ -275,6 +278,8 @@ PROMPTS = {
     "group": Prompt("group", "put together by"),
     "signal": Prompt("signal", "signal", "TERM"),
     "mark": Prompt("mark", "mark this moment with"),
+    "pin": Prompt("pin", "keep the time of these curves, because"),
+    "snapshot": Prompt("snapshot", "write the time of these curves to"),
 }
 
 
@@ -523,6 +528,7 @@ class SysmonApp(App[None]):
             "less nice": lambda: self._act(lambda pid, start_ns: acting.renice(pid, start_ns, -1)),
             "palette": self.action_command_palette,
             "journal": self._show_journal,
+            "copy": self._copy,
             "quit": self.exit,
         }
 
@@ -556,6 +562,9 @@ class SysmonApp(App[None]):
             if not self._is_process(cells):
                 return
             prompt = prompt._replace(says=f"signal for process {cells['pid']} ({printable(cells.get('comm') or '')})")
+        if prompt is not None and prompt.action == "snapshot":
+            when = time.strftime("%Y%m%d-%H%M", time.localtime(self._look.moment.at_ns // SECOND_NS))
+            prompt = prompt._replace(text=f"sysmon-{when}{SUFFIX}")
         self._prompt = prompt
         self._input.display = prompt is not None
         if prompt is None:
@@ -599,16 +608,46 @@ class SysmonApp(App[None]):
             case "signal":
                 number = acting.signal_of(text)
                 self._act(lambda pid, start: acting.send(pid, start, number))
+            case "pin":
+                start_ns, end_ns = self._curves_ns()
+                await self._order("Pin", "xxsa{sv}", start_ns, end_ns, text, {})
+                self._said = f"pinned {format_time(start_ns)} to {format_time(end_ns)}"
+            case "snapshot":
+                self._said = f"{text}: being written"
+                self.run_worker(self._write(text))
             case _:
-                self._said = await self._mark(text)
+                await self._order("Mark", "sa{sv}", text, {})
+                self._said = f"marked {text!r}"
 
-    async def _mark(self, text: str) -> str:
-        """Put a mark into the recording, at the moment that is now."""
-        from sysmon_tools import client  # noqa: PLC0415  D-Bus, for the few who mark
+    async def _order(self, member: str, signature: str, *body: object) -> None:
+        """Have the recorder do something."""
+        from sysmon_tools import client  # noqa: PLC0415  D-Bus, for the few who ask for it
 
         async with client.connect(self._where) as recorder:
-            await recorder.call("Mark", "sa{sv}", text, {})
-        return f"marked {text!r}"
+            await recorder.call(member, signature, *body)
+
+    def _curves_ns(self) -> tuple[int, int]:
+        """Of what time the curves are, as far as it has been."""
+        view = self._look.moment
+        return view.start_ns, min(view.end_ns, self._now())
+
+    async def _write(self, file: str) -> None:
+        """Have a program of its own write a snapshot, and say what it said last."""
+        place, (start_ns, end_ns) = self._archive.place, self._curves_ns()
+        words = [f"--state-dir={place.state}", f"--runtime-dir={place.runtime}", f"--output-file={file}"]
+        words += [f"--from={format_time(start_ns)}", f"--to={format_time(end_ns)}"]
+        command = [sys.executable, "-P", "-m", "sysmon_tools.sysmon", "snapshot", *words]
+        done = await asyncio.to_thread(subprocess.run, command, stdin=subprocess.DEVNULL, capture_output=True)
+        lines = (done.stderr if done.returncode else done.stdout).decode("utf-8", "replace").splitlines()
+        self._said = printable(lines[-1]) if lines else f"{file}: nothing was written"
+        self._draw()
+
+    def _copy(self) -> None:
+        """Put the row below the cursor into the clipboard, by what terminals know as OSC 52."""
+        cells = {name: printable(text or "") for name, text in self._rows.cells().items()}
+        if cells:
+            self.copy_to_clipboard(" ".join(f"{name}={shlex.quote(text)}" for name, text in cells.items()))
+            self._said = "this row is in the clipboard, if the terminal allows it"
 
     def _is_process(self, cells: dict[str, str | None]) -> bool:
         """Whether a row is a process that there is now; else that is said."""

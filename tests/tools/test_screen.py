@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The screen of ``sysmon``: what keys lead to, rows in order and as trees, and what is seen, of any size."""
 
+import argparse
+import asyncio
 import os
 import signal
 import subprocess
@@ -17,16 +19,19 @@ from hypothesis import strategies as st
 from sysmon_tools.curves import BUCKETS, Curve
 from sysmon_tools.moment import NOW_BACK_NS, ZOOMS, View
 from sysmon_tools.screen import acting, keys, look, trees
+from sysmon_tools.screen.app import SysmonApp
 from sysmon_tools.screen.look import Around, Look
 from sysmon_tools.screen.question import Questions
 from sysmon_tools.screen.views import BY_KEY, VIEWS
+from sysmond import history
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.result import Event
+from sysmond.base.result import Boot, Event
 from sysmond.errors import Error, UsageError
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
-from tests.support.longarchive import BOOTED_NS
+from tests.support import screens
+from tests.support.longarchive import BOOT, BOOTED_NS
 from tests.support.screens import after, each_after
 from tests.support.stall import FIRST_S, STALL, STALL_NS, stuck
 from tests.support.waiting import wait_until
@@ -336,3 +341,36 @@ def test_a_restricted_table_is_told_to_who_may_not_read_it(folders: Folders) -> 
     shown = after(public, STALLED, ["w"])
     assert "jbd2_log_wait" not in shown
     assert "thread_state" in shown
+
+
+def test_what_the_curves_show_is_written_into_a_file(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def written() -> str:
+        app = SysmonApp(archive, STALLED, argparse.Namespace(), now=lambda: screens.NOW_NS)
+        async with app.run_test(size=(120, 30)) as pilot:
+            await screens.settled(pilot)
+            await pilot.press("W", "enter")
+            await app.workers.wait_for_complete([worker for worker in app.workers if worker.name == "_write"])
+            return screens.seen(app)
+
+    shown = asyncio.run(written())
+    [file] = tmp_path.glob("sysmon-2025*.sysmon")
+    assert f"{file.name}: written" in shown
+    view = STALLED.moment
+    assert history.open(state_dir=str(file)).boots() == [Boot(BOOT, view.start_ns - SECOND_NS, view.end_ns - SECOND_NS)]
+
+
+def test_a_row_is_copied_as_text(archive: Archive) -> None:
+    async def copied() -> str:
+        app = SysmonApp(archive, STALLED, argparse.Namespace(), now=lambda: screens.NOW_NS)
+        async with app.run_test(size=(120, 30)) as pilot:
+            await screens.settled(pilot)
+            await pilot.press("p", "D")
+            await screens.settled(pilot)
+            await pilot.press("y")
+            return app.clipboard
+
+    assert "comm=updatedb" in asyncio.run(copied())
