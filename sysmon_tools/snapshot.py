@@ -33,6 +33,8 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add("--to", "--until", dest="end", metavar="T", default="now", help="up to this moment (default: now)")
     add("--restricted", action="store_true", help="also what not everybody may read, as far as you may: command lines,"
         " addresses, the kernel's messages, what threads waited for")  # fmt: skip
+    add("--anonymize", action="store_true", help="names become numbers (program-1, disk-2), other texts are left out:"
+        " for strangers")  # fmt: skip
     add("--list", action="store_true", help="only tell what would be in it")
     add("--output-file", "-o", metavar=f"F{SUFFIX}", help="write it there")
 
@@ -47,10 +49,12 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     file: str | None = options.output_file
     if not options.list and (file is None or not file.endswith(SUFFIX)):
         raise UsageError(f"--output-file {file or ''}: expected a name that ends in {SUFFIX}".replace("  ", " "))
+    if options.anonymize and options.restricted:
+        raise UsageError("--anonymize and --restricted: expected only one of them")
     start_ns, end_ns = timespec.parse_span(options.start, options.end, clock.relation())
     classes = tuple(Sensitivity) if options.restricted else (Sensitivity.PUBLIC,)
     archive = Archive(archive.place, classes=classes)
-    files = archive.excerpt(start_ns, end_ns)
+    files = archive.excerpt(start_ns, end_ns, anonymous=options.anonymize)
     sizes: Counter[str] = Counter()
     for path, image, table in files:
         sizes[f"{table or WIDE}{' (restricted)' * path.startswith(Sensitivity.RESTRICTED)}"] += len(image)
@@ -65,5 +69,6 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
                 snapshot_file.write(target, about, contents)
 
         put_in_place(file, write, is_restricted=options.restricted)
-        put(f"{file}: written; 'sysmon --state-dir {file}' shows it. It names programs, users and devices.")
+        names = "It names nobody." if options.anonymize else "It names programs, users and devices."
+        put(f"{file}: written; 'sysmon --state-dir {file}' shows it. {names}")
     return archive.warnings

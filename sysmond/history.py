@@ -386,22 +386,27 @@ class Archive:
 
         return run.ask(self.place, self._classes, query, Request("", start, end, boot=boot))
 
-    def excerpt(self, start: Moment | None = None, end: Moment | None = None) -> "list[ExcerptFile]":
+    def excerpt(
+        self, start: Moment | None = None, end: Moment | None = None, *, anonymous: bool = False
+    ) -> "list[ExcerptFile]":
         """Give what was recorded over [start, end) as files of an archive.
 
         That archive has nothing else: no series, process, text or event of another time, but for the reading before
         from which counters grew; of tables whose rows last that may be one a minute before. ``sysmon snapshot`` writes
-        them into one file.
+        them into one file. ``anonymous``: names become numbers, and other texts go.
 
         :raises UsageError: for a wrong time. :raises Error: where nothing is recorded then, or so much that files
             would be larger than any reader accepts.
         """
         from sysmond.store import excerpt, holdings  # noqa: PLC0415  as above
+        from sysmond.store.anonymous import Anonymity  # noqa: PLC0415  as above
 
         asked = times.read(start, end, is_open=False)
         span = excerpt.ExcerptSpan(asked.start_ns, asked.end_ns)
         warnings: list[str] = []
-        files = holdings.anew(lambda: list(excerpt.files(self.place, self._classes, span, warnings)))
+        files = holdings.anew(
+            lambda: list(excerpt.files(self.place, self._classes, span, warnings, Anonymity() if anonymous else None))
+        )
         self.warnings = list(dict.fromkeys(warnings))
         if not files:
             raise Error(

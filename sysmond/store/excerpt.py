@@ -22,6 +22,7 @@ from sysmond.base.wall_clock import Course
 from sysmond.errors import CorruptError
 from sysmond.machine.folders import Folders
 from sysmond.store import dense, of_ring
+from sysmond.store.anonymous import Anonymity
 from sysmond.store.archive import Name
 from sysmond.store.census import LATE_NS, Census, Line
 from sysmond.store.files import dense_file, sparse_file
@@ -32,6 +33,7 @@ from sysmond.store.stretches.stretch import (
     Readings,
     Stretch,
     StretchPart,
+    key_of,
     lasts,
 )
 from sysmond.store.stretches.undeclared import answers_of
@@ -66,9 +68,13 @@ class ExcerptSpan(NamedTuple):
 
 
 def files(
-    folders: Folders, classes: Collection[Sensitivity], span: ExcerptSpan, warnings: list[str]
+    folders: Folders,
+    classes: Collection[Sensitivity],
+    span: ExcerptSpan,
+    warnings: list[str],
+    anonymity: Anonymity | None = None,
 ) -> Iterator[ExcerptFile]:
-    """Give the files of a span; what cannot be read is added to ``warnings``.
+    """Give the files of a span; what cannot be read is added to ``warnings``. ``anonymity``: what names become.
 
     :raises Error: where it is more than one file may have, or what is needed is damaged. :raises FileNotFoundError:
         where files are merged or flushed faster than they can be read.
@@ -84,11 +90,13 @@ def files(
     with closing(Timeline(folders, classes, span)) as line:
         for parts in _wide_parts(line, span, warnings):
             joined = of_ring.join([part.content for part in parts])
+            joined = anonymity.recording(joined) if anonymity else joined
             plans = [of_ring.plan_of(members) for members in of_ring.strands(joined.blocks)]
-            yield file(parts[0].sensitivity, parts[0].boot, "", dense_file.encode_plans(joined, plans, CREATED_BY))
+            boot = next(iter(joined.clocks))
+            yield file(joined.sensitivity, boot, "", dense_file.encode_plans(joined, plans, CREATED_BY))
         warnings += [damage.reason for damage in line.damages]
     census = Census(folders, classes)
-    for stretch in _long_parts(census, span, warnings):
+    for stretch in _long_parts(census, span, warnings, anonymity):
         yield file(stretch.sensitivity, stretch.boot, stretch.table.name, sparse_file.encode(stretch, CREATED_BY))
     warnings += census.warnings
 
@@ -200,7 +208,9 @@ def _text_ids(blocks: Sequence[Block], tables: Collection[Table]) -> set[int]:
 # --- Long tables
 
 
-def _long_parts(census: Census, span: ExcerptSpan, warnings: list[str]) -> Iterator[Stretch]:
+def _long_parts(
+    census: Census, span: ExcerptSpan, warnings: list[str], anonymity: Anonymity | None
+) -> Iterator[Stretch]:
     """What becomes one file each, those first that refer to others by number: kernel stacks, control groups."""
     answers = {table: census.answers(table) for table in census.tables()}
     lines = {table: census.lines(table, *span) for table in answers}
@@ -211,9 +221,10 @@ def _long_parts(census: Census, span: ExcerptSpan, warnings: list[str]) -> Itera
         for line in lines[table]:
             for part in line.parts:
                 try:
-                    cut = _of_stretch(part, line, span, answers[table], numbers.get(table, ()))
-                    if cut is None:
+                    read = _cut_of(part, line, span, answers[table])
+                    if read is None or (anonymity and _is_by_text(part.stretch.table)):
                         continue
+                    cut = _StretchCut(part.stretch, *read, numbers.get(table, ()), anonymity)
                     for join in joins[table]:
                         numbers[join.table].update(np.unique(cut.column(join.by[0][0])).tolist())
                 except CorruptError as damage:
@@ -233,10 +244,14 @@ def _joins(lines: Sequence[Line], answers: Answers | None) -> list[Join]:
     return [join for join in said.joins if len(join.by) == 1 and join.by[0][0] in metrics]
 
 
-def _of_stretch(
-    part: StretchPart, line: Line, span: ExcerptSpan, answers: Answers | None, numbers: Collection[int]
-) -> Stretch | None:
-    """What of a stretch lies within, and what the ``numbers`` mean that others refer to; None for no reading.
+def _is_by_text(table: Table) -> bool:
+    """Whether keys of a table are texts."""
+    texts = {metric.name for metric in table.metrics if metric.is_text}
+    return not texts.isdisjoint(key_of(table))
+
+
+def _cut_of(part: StretchPart, line: Line, span: ExcerptSpan, answers: Answers | None) -> tuple[About, int, int] | None:
+    """What holds of what lies within of a stretch, and which readings these are; None where no reading is.
 
     Where rows last it begins with the last full reading before, at which all that was there has a row, and early enough
     for what others are about that are recorded late.
@@ -258,8 +273,7 @@ def _of_stretch(
     table = stretch.table
     if table.answers is None and answers is not None:  # A ring does not say it.
         table = table._replace(answers=within(answers, table))
-    about = stretch.about._replace(table=table, lives=lives, holes=holes, path="")
-    return _StretchCut(stretch, about, begin, end, numbers)
+    return stretch.about._replace(table=table, lives=lives, holes=holes, path=""), begin, end
 
 
 class _StretchCut(MemoryStretch):
@@ -268,13 +282,23 @@ class _StretchCut(MemoryStretch):
     What ``numbers`` mean stands at one reading before those, where it was gone by then.
     """
 
-    def __init__(self, stretch: Stretch, about: About, begin: int, end: int, numbers: Collection[int]) -> None:
+    def __init__(
+        self,
+        stretch: Stretch,
+        about: About,
+        begin: int,
+        end: int,
+        numbers: Collection[int],
+        anonymity: Anonymity | None,
+    ) -> None:
         rows, at = _rows(stretch, begin, end, numbers)
-        words = _Words(stretch, rows)
+        words = _Words(stretch, rows, anonymity)
+        if anonymity:
+            holes = list(anonymity.holes(about.holes))
+            about = about._replace(boot=anonymity.boot(about.boot), holes=holes)
 
         def column(name: str) -> Int64Array:
-            values = stretch.column(name)[rows]
-            return words.codes(values) if name in words.metrics else values
+            return words.codes(name, stretch.column(name)[rows])
 
         first = min(begin, int(at.min(initial=begin)))
         cut = slice(first, end)
@@ -311,16 +335,29 @@ def _rows(stretch: Stretch, begin: int, end: int, numbers: Collection[int]) -> t
 
 
 class _Words:
-    """The texts that some rows of a stretch have, in the order that they had."""
+    """The texts that some rows of a stretch have, in the order that they had, or what they become."""
 
-    def __init__(self, stretch: Stretch, rows: Int64Array) -> None:
-        self.metrics = [metric.name for metric in stretch.table.metrics if metric.is_text]
-        columns = [stretch.column(name)[rows] for name in self.metrics]
-        used = np.unique(np.concatenate([*columns, np.zeros(0, np.int64)]))
-        self._used: Int64Array = used[used != ABSENT]
-        self.texts = [stretch.texts[code] for code in self._used.tolist()]
+    def __init__(self, stretch: Stretch, rows: Int64Array, anonymity: Anonymity | None) -> None:
+        texts = stretch.texts
+        self._used: dict[str, Int64Array] = {}
+        become: dict[str, list[str | None]] = {}
+        for name in (metric.name for metric in stretch.table.metrics if metric.is_text):
+            used = np.unique(stretch.column(name)[rows])
+            self._used[name] = used = used[used != ABSENT]
+            said = [texts[code] for code in used.tolist()]
+            become[name] = [anonymity.text(stretch.table.name, name, text) if anonymity else text for text in said]
+        pairs = [pair for name, used in self._used.items() for pair in zip(used.tolist(), become[name], strict=True)]
+        in_order = sorted((code, text) for code, text in pairs if text is not None)
+        self.texts = list(dict.fromkeys(text for _, text in in_order))
+        places = {text: code for code, text in enumerate(self.texts)}
+        self._codes = {
+            name: np.array([ABSENT if text is None else places[text] for text in spelled], np.int64)
+            for name, spelled in become.items()
+        }
 
-    def codes(self, values: Int64Array) -> Int64Array:
-        """What codes of the stretch are here, int64[row]."""
-        codes: Int64Array = np.where(values == ABSENT, ABSENT, np.searchsorted(self._used, values))
-        return codes
+    def codes(self, name: str, values: Int64Array) -> Int64Array:
+        """What values of a column are here, int64[row]: the codes of texts are others."""
+        if name not in self._codes or not len(self._codes[name]):
+            return values
+        at = np.minimum(np.searchsorted(self._used[name], values), len(self._used[name]) - 1)
+        return np.where(values == ABSENT, ABSENT, self._codes[name][at])

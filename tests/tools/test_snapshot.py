@@ -58,7 +58,25 @@ def test_it_may_only_be_looked_at(folders: Folders, tmp_path: Path, capsys: pyte
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("words", [(), ("-o", "incident.tar"), ("-o", "x.sysmon", "--from=nonsense")])
+def test_one_for_strangers_names_nobody(folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "incident.sysmon")
+    assert run(folders, FROM, TO, "--anonymize", "-o", file) == 0
+    assert capsys.readouterr().out.endswith("It names nobody.\n")
+    assert extract.main(["process", "--columns=comm", "--format=csv", "--state-dir", file, FROM, TO]) == 0
+    said = capsys.readouterr().out
+    assert "program-" in said
+    assert "updatedb" not in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-o", "x.sysmon", "--anonymize", "--restricted"),
+        (),
+        ("-o", "incident.tar"),
+        ("-o", "x.sysmon", "--from=nonsense"),
+    ],
+)
 def test_wrong_usage_is_one_line(folders: Folders, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     assert run(folders, *words) == 2
     one_line(capsys)
