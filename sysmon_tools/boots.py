@@ -2,7 +2,8 @@
 """Lists the boots that are recorded: when each was, how it started and ended, which kernel ran. ``sysmon boots``."""
 
 import argparse
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sysmon_tools.output import add_format, display
@@ -10,6 +11,8 @@ from sysmon_tools.quantities import duration
 from sysmon_tools.startups import PHASES, MeasuredBoot, measured
 from sysmond.base import clock, timespec
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.event_kinds import BOOT_ENDED
+from sysmond.base.model import ABSENT
 from sysmond.base.terminal import say
 from sysmond.errors import Error
 
@@ -29,11 +32,13 @@ FIRST_NS = 3600 * SECOND_NS
 TREND_WIDTH = 12
 # Of how many pieces of its time it is asked which kernel ran.
 STEPS = 4000
-_ORDERLY = "stop"
+_ORDERLY, _REQUESTED = "stop", "shutdown"
 _TROUBLE = frozenset(
     {"lockup", "machine check", "hung task", "overheated", "disk error", "file system error", "oom kill"}
 )
 RUNNING, IN_ORDER, UNKNOWN = "running", "in order", "unknown: power loss, hang or reset"
+# Of what the next boot tells of it the first of these says most.
+_BY_WEIGHT = ("panic", "watchdog", IN_ORDER)
 NOT_RECORDED = "running, not recorded any more"
 # Rings of parts end at ticks of their own: the end of the recorder may come so long before the last row.
 ORDERLY_NS = 5 * SECOND_NS
@@ -104,27 +109,48 @@ def boots(archive: "Archive") -> list[ListedBoot]:
     happened = archive.events(there[0].start_ns - FIRST_NS, there[-1].end_ns + LAST_NS)
     startups = measured(happened)
     kernels = _kernels(archive, there)
+    afterwards = _afterwards(there, happened)
     return [
         ListedBoot(
             number - len(there) + 1,
             boot,
             kernels[number],
-            _ended(boot, happened),
+            _ended(boot, happened, afterwards.get(number, {})),
             _started(startups, there[number - 1].end_ns if number else 0, boot.end_ns),
         )
         for number, boot in enumerate(there)
     ]
 
 
-def _ended(boot: "Boot", happened: Sequence["Event"]) -> str:
-    """How a boot ended, as far as what happened last tells."""
+def _afterwards(there: Sequence["Boot"], happened: Sequence["Event"]) -> Mapping[int, Mapping[str, str]]:
+    """What the next boot tells of how each ended, by place in the list: the text, by what it was.
+
+    What has a time of its own happened then; all else is told in the boot after it.
+    """
+    starts_ns = [boot.start_ns for boot in there]
+    ends: dict[int, dict[str, str]] = {}
+    for event in happened:
+        if event.kind == BOOT_ENDED:
+            number = bisect_right(starts_ns, event.time_ns) - (1 if event.happened_ns != ABSENT else 2)
+            ends.setdefault(number, {})[event.subject] = event.text
+    return ends
+
+
+def _ended(boot: "Boot", happened: Sequence["Event"], afterwards: Mapping[str, str]) -> str:
+    """How a boot ended, as far as what happened last, and what the next boot found, tells."""
     if boot.boot == clock.boot_id():
         is_silent = clock.relation().realtime_ns - boot.end_ns >= RUNNING_NS
         has_ended = any(event.kind == _ORDERLY and event.time_ns >= boot.end_ns - ORDERLY_NS for event in happened)
         return NOT_RECORDED if is_silent or has_ended else RUNNING
     last = [event for event in happened if boot.end_ns - LAST_NS <= event.time_ns <= boot.end_ns + LAST_NS // 3]
-    if any(event.kind == _ORDERLY for event in last):
-        return IN_ORDER
+    is_orderly = any(event.kind == _ORDERLY for event in last)
+    known = next((how for how in _BY_WEIGHT if how in afterwards), IN_ORDER if is_orderly else "")
+    if known == IN_ORDER:
+        requested_ns = [event.time_ns for event in last if event.kind == _REQUESTED and event.time_ns <= boot.end_ns]
+        after = f", {(boot.end_ns - requested_ns[-1]) / SECOND_NS:.0f} s after it was requested" if requested_ns else ""
+        return f"{IN_ORDER}{after}"
+    if known:
+        return f"{known}: {afterwards[known]}"
     before = [event for event in last if event.kind in _TROUBLE]
     return f"{UNKNOWN}; {before[-1].kind} before it" if before else UNKNOWN
 

@@ -2,7 +2,8 @@
 """Tells what changed between two moments: ``sysmon changes``.
 
 Packages, boots, and whatever is a setting of the machine: kernel, its command line, firmware, governor, mounts. It has
-no engine of its own: a setting is asked for at both ends, and in between for when it became what it is.
+no engine of its own: a setting is asked for at both ends, and in between for when it became what it is. Where events
+tell of a setting, they say each time that it changed, also where it was changed back.
 """
 
 import argparse
@@ -34,8 +35,12 @@ SETTINGS = (
 )  # fmt: skip
 KINDS = frozenset({"packages", "mark"})
 MORE_KINDS = KINDS | {"device added", "device removed", "devices changed", "mounted", "unmounted", "link", "screen"}
+# Of more that changed alike, as the governors of all CPUs do, there is one line.
+ALIKE_MAX = 4
 NAMES = ("time", "what", "before", "after")
-PACKAGES = "packages"
+PACKAGES, SETTING = "packages", "setting"
+# Settings that the table host has.
+OF_HOST = frozenset({"hostname", "timezone", "kernel", "command_line", "firmware"})
 
 
 class MachineChange(NamedTuple):
@@ -67,8 +72,7 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     start_ns, end_ns = timespec.parse_span(options.start, options.end, clock.relation())
     changes = [
         *_boots(archive, start_ns, end_ns),
-        *_happened(archive, start_ns, end_ns, by_package=options.packages, is_all=options.all),
-        *_settings(archive, start_ns, end_ns),
+        *_changed(archive, start_ns, end_ns, by_package=options.packages, is_all=options.all),
     ]
     listed = RowTable(NAMES, [(_time(change.time_ns), *change[1:]) for change in sorted(changes)])
     nothing = "nothing changed in that range, as far as it is recorded"
@@ -78,8 +82,7 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
 
 def between(archive: "Archive", start_ns: int, end_ns: int) -> Iterator[MachineChange]:
     """Each package and each setting that changed between two moments, as far as it is recorded."""
-    yield from _happened(archive, start_ns, end_ns, by_package=True, is_all=False)
-    yield from _settings(archive, start_ns, end_ns)
+    yield from _changed(archive, start_ns, end_ns, by_package=True, is_all=False)
 
 
 def _time(time_ns: int) -> str:
@@ -93,15 +96,32 @@ def _boots(archive: "Archive", start_ns: int, end_ns: int) -> Iterator[MachineCh
             yield MachineChange(boot.start_ns, "boot", f"the one before ended {_time(before.end_ns)}", "")
 
 
-def _happened(
+def _changed(
     archive: "Archive", start_ns: int, end_ns: int, *, by_package: bool, is_all: bool
 ) -> Iterator[MachineChange]:
-    """What was announced: of packages a run each, or each by itself."""
-    for event in archive.events(start_ns, end_ns):
+    """What events tell, of packages a run each, or each by itself; and the settings of which none tells."""
+    events = archive.events(start_ns, end_ns)
+    of_settings = [change for event in events if event.kind == SETTING for change in _setting(event)]
+    yield from of_settings
+    for event in events:
         if event.kind == PACKAGES and by_package:
             yield from _packages(event)
         elif event.kind in (MORE_KINDS if is_all else KINDS):
             yield MachineChange(event.time_ns, event.kind, event.subject, event.text)
+    announced = {change.what for change in of_settings}
+    yield from (change for change in _settings(archive, start_ns, end_ns) if change.what not in announced)
+
+
+def _setting(event: "Event") -> Iterator[MachineChange]:
+    """A setting that became another, by its path; its text is ``OLD → NEW``, of the machine ``NAME: OLD → NEW``."""
+    before, arrow, after = event.text.partition(" → ")
+    name = event.subject
+    if not name:
+        name, _, before = before.partition(": ")
+    if arrow and name:
+        yield MachineChange(
+            event.time_ns, f"host/{name}" if name in OF_HOST else f"setting/value@{name}", before, after
+        )
 
 
 def _packages(event: "Event") -> Iterator[MachineChange]:
@@ -117,7 +137,8 @@ def _packages(event: "Event") -> Iterator[MachineChange]:
 
 def _settings(archive: "Archive", start_ns: int, end_ns: int) -> Iterator[MachineChange]:
     """Each setting that is another at the end than at the beginning, and when it became that."""
-    recorded = [entry.path for entry in archive.catalogue() if any(is_meant(entry.path) for is_meant in _MEANT)]
+    paths = [entry.path for entry in archive.catalogue()]
+    recorded = [path for path in paths if any(is_meant(path.partition("@")[0]) for is_meant in _MEANT)]
     if not recorded:
         return
     ends = _asked(archive, recorded, start_ns, end_ns, end_ns - start_ns)
@@ -131,8 +152,13 @@ def _settings(archive: "Archive", start_ns: int, end_ns: int) -> Iterator[Machin
     if not changed:
         return
     finer = _asked(archive, list(changed), start_ns, end_ns, max(SECOND_NS, (end_ns - start_ns) // STEPS))
-    for path, (before_, after) in changed.items():
-        yield MachineChange(_since(*finer[path], after, end_ns), path, before_, after)
+    same: dict[tuple[str, str, str, int], list[str]] = {}
+    for path, (was, now) in changed.items():
+        since_ns = _since(*finer[path], now, end_ns)
+        same.setdefault((path.partition("@")[0], was, now, since_ns), []).append(path)
+    for (metric, was, now, since_ns), alike in same.items():
+        for what in alike if len(alike) <= ALIKE_MAX else [f"{metric}@*"]:
+            yield MachineChange(since_ns, what, was, now)
 
 
 _MEANT = tuple(naming(setting) for setting in SETTINGS)

@@ -56,6 +56,8 @@ NEEDS = {
     "/sys/class/block/zram": "compressed memory as a disk: zramctl --find --size 1G",
     "/sys/module/zswap": "a kernel with CONFIG_ZSWAP",
     "/sys/kernel/mm/hugepages": "a kernel with CONFIG_HUGETLBFS",
+    "/sys/fs/pstore": "firmware or memory that keeps crash records, and a kernel with CONFIG_PSTORE",
+    "/sys/class/watchdog": "a watchdog, and a kernel with CONFIG_WATCHDOG_SYSFS",
     "/sys/fs/btrfs": "a mounted btrfs",
     "/sys/fs/ext4": "a mounted ext4",
     "/sys/kernel/mm/ksm": "a kernel with CONFIG_KSM",

@@ -89,7 +89,7 @@ def flush(folders: Folders, tell: Tell = _unheard, owed: disk_writes.Counts | No
     tell("carried", carried)
     for sensitivity, table in archive.disk_folders(folders):
         archive.remove_temporary(archive.disk_folder(folders, sensitivity, FINEST_TIER, table))
-    from sysmond.archiver import retention_job  # noqa: PLC0415  as above
+    from sysmond.archiver import boot_before, retention_job  # noqa: PLC0415  as above
 
     done = archive.flush(
         folders, *(retention_job.keeper(folders, is_long=is_long).make_room for is_long in (False, True))
@@ -102,6 +102,8 @@ def flush(folders: Folders, tell: Tell = _unheard, owed: disk_writes.Counts | No
     tell("strange", [*strange, *filter(archive.is_refused, left)])
     with suppress(OSError, Error):
         plans.keep(f"{folders.runtime}/plan.json", f"{folders.state}/plan.json")
+    with suppress(OSError):
+        tell("boot_ended", boot_before.carry_on(folders, carried))
     if place != before:
         with suppress(OSError):
             _remember(folders, place)

@@ -590,6 +590,9 @@ class Archiver:
             self._disk.disks = tuple(map(str, disks))
         if not report.get("left"):
             self._ledger.carry(report.get("carried"))
+        if isinstance(ended := report.get("boot_ended"), list):
+            how, text = map(str, ended)
+            self._ledger.event(event_kinds.BOOT_ENDED, how, text)
         strange = set(map(str, paths)) if isinstance(paths := report.get("strange"), list) else set()
         for path in sorted(strange - self._strange):
             self._say(f"{path}: called like a segment, but no file; left alone, and never flushed")

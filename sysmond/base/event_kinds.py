@@ -14,6 +14,7 @@ DAEMON, ARCHIVER, REALTIME, BACKGROUND = "daemon", "archiver", "sampler", "backg
 
 MARK, PIN, UNPIN = "mark", "pin", "unpin"
 SUSPENDED = "suspended"
+BOOT_ENDED = "boot ended"
 
 
 class EventKind(NamedTuple):
@@ -48,6 +49,14 @@ KINDS = {
     "aside": EventKind((ARCHIVER,), "A ring that cannot be sealed was set aside."),
     "damaged ring": EventKind((ARCHIVER,), "A ring cannot be read as a whole."),
     "dropped": EventKind((ARCHIVER,), "Rows were given up: there was no room for them."),
+    BOOT_ENDED: EventKind(
+        (ARCHIVER, BACKGROUND),
+        "How the boot before ended: panic, watchdog, in order, or unknown: power loss, hang or reset.",
+        "at the start, by what pstore, watchdogs and the state folder have of it",
+    ),
+    "shutdown": _read(
+        "announced by logind; within a second", "The machine is to be turned off, or to start anew.", is_minor=True
+    ),
     "died": EventKind((DAEMON,), "A part of the recorder died."),
     "removed": EventKind((DAEMON,), "The runtime folder, or one in it, was removed."),
     "stuck": EventKind((DAEMON, REALTIME, BACKGROUND), "A probe, or a part, did not answer."),

@@ -9,6 +9,8 @@ table host, governors in cpu_frequency. Standard library only.
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from time import CLOCK_BOOTTIME, clock_gettime
+from typing import Any
 from zlib import crc32
 
 from sysmond.errors import CorruptError
@@ -35,8 +37,20 @@ FILES = {
     "boost": "/sys/devices/system/cpu/cpufreq/boost",
     "no_turbo": "/sys/devices/system/cpu/intel_pstate/no_turbo",
 }
+# What a machine was booted with is in the table host, and another after a boot only.
+BOOTED_WITH = {
+    "kernel": "/proc/sys/kernel/osrelease",
+    "command_line": "/proc/cmdline",
+    "firmware": "/sys/class/dmi/id/bios_version",
+}
+BOOTED_LENGTH_MAX = 400
 PLAN = "sysmond.plan"
 KIND, NOTE = "setting", "setting.seen"
+# In the archiver's folder: what they were at the end of the boot before.
+ARCHIVER, NOTE_BEFORE = "archiver", "setting.before"
+SINCE_BEFORE = "since the boot before"
+# Until a boot is that old its services may still set them.
+SETTLED_S = 180.0
 _CHOSEN = re.compile(r"\[([^]]*)\]")
 _MICROCODE = re.compile(rb"^microcode\s*:\s*(\S+)", re.MULTILINE)
 
@@ -53,20 +67,31 @@ class KernelSettings:
 
     def __init__(self) -> None:
         """Know of nothing."""
-        self._before: dict[str, str] | None = None
+        self._before: dict[str, str] = {}
 
     def read(self, host: Host) -> Iterator[Row]:
-        """Give a row for each setting that this machine has, and tell of those that are others than before."""
+        """Give a row for each setting that this machine has, and tell of those that are others than before.
+
+        While a machine starts nothing is told: what it is when that is over is compared with the boot before.
+        """
         values = dict(settings(host))
-        before = _noted(host) if self._before is None else self._before
+        if clock_gettime(CLOCK_BOOTTIME) >= SETTLED_S:
+            self._compare(host, values | dict(_booted_with(host)))
+        return ((name, (value,)) for name, value in values.items())
+
+    def _compare(self, host: Host, values: dict[str, str]) -> None:
+        detail = ""
+        if not self._before and host.folder:
+            self._before = noted(f"{host.folder}/{NOTE}")
+        if not self._before and host.folder:
+            self._before, detail = noted(f"{host.runtime}/{ARCHIVER}/{NOTE_BEFORE}"), SINCE_BEFORE
         for name, value in values.items():
-            if before.get(name, value) != value:
-                host.tell_event(KIND, name, f"{before[name]} → {value}")
+            if (before := self._before.get(name, value)) != value:
+                host.tell_event(KIND, name, f"{before} → {value}", detail=detail)
         if values != self._before and host.folder:
             with suppress(OSError):
                 note.write(f"{host.folder}/{NOTE}", values)
         self._before = values
-        return ((name, (value,)) for name, value in values.items())
 
 
 def settings(host: Host) -> Iterator[tuple[str, str]]:
@@ -82,12 +107,27 @@ def settings(host: Host) -> Iterator[tuple[str, str]]:
         yield PLAN, f"{crc32(_content(Host(), f'{host.runtime}/plan.json')):08x}"
 
 
-def _noted(host: Host) -> dict[str, str]:
-    """What a reader before it in this boot saw; nothing where there was none."""
+def _booted_with(host: Host) -> Iterator[tuple[str, str]]:
+    for name, path in BOOTED_WITH.items():
+        if line := " ".join(_content(host, path).decode("utf-8", "replace").split()):
+            yield name, "".join(filter(str.isprintable, line))[:BOOTED_LENGTH_MAX]
+
+
+def noted(path: str) -> dict[str, str]:
+    """What a reader before noted there; nothing where there is no such note, or it is damaged."""
     try:
-        return {str(name): str(value) for name, value in note.read(f"{host.folder}/{NOTE}", note.fields).items()}
+        return note.read(path, shaped)
     except (OSError, CorruptError):
         return {}
+
+
+def shaped(values: Any) -> dict[str, str]:  # noqa: ANN401  as JSON has it
+    """Take settings by name as a note has them, in the form and length that one has.
+
+    :raises TypeError: where it has another form.
+    """
+    texts = {note.text(name): note.text(value) for name, value in note.fields(values).items()}
+    return {name: value[:BOOTED_LENGTH_MAX] for name, value in texts.items()}
 
 
 def _content(host: Host, path: str) -> bytes:

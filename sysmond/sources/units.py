@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of systemd's units, of machines and containers, and whom systemd-oomd killed, as they say on the bus.
+"""What becomes of systemd's units, of machines, containers and this machine, and whom systemd-oomd killed, by D-Bus.
 
-Source: org.freedesktop.systemd1(5), org.freedesktop.machine1(5), systemd-oomd.service(8): only signals of units and
-jobs are asked for, and nothing is asked between them. What failed before anybody listened systemd remembers: that is
-asked for when the connection begins. Standard library only.
+Source: org.freedesktop.systemd1(5), org.freedesktop.machine1(5), org.freedesktop.login1(5), systemd-oomd.service(8):
+only signals of units and jobs are asked for, and nothing is asked between them. What failed before anybody listened
+systemd remembers: that is asked for when the connection begins. Standard library only.
 """
 
 import os
@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from sysmond.probe import Host, HostEvent, Row
 from sysmond.sources.bus_signals import ServiceSignals
+from sysmond.sources.logind import NAME as LOGIND
 from sysmond.sources.sd_bus import SdBus, SdMessage
 from sysmond.sources.unread import printable
 
@@ -39,12 +40,13 @@ RULES = {
     ),
     MACHINED: tuple(f"interface='{MACHINED}.Manager',member='{member}'" for member in _DONE),
     OOMD: (f"interface='{OOMD}.Manager',member='Killed'",),
+    LOGIND: (f"interface='{LOGIND}.Manager',member='PrepareForShutdown'",),
 }
 NOTE, STARTUP_NOTE = "unit.seen", "startup.seen"
 FAILED, RESTARTED, STARTED, STOPPED = "unit failed", "unit restarted", "unit started", "unit stopped"
-MACHINE, OOM_KILL, STARTUP = "machine", "oom kill", "startup"
+MACHINE, OOM_KILL, STARTUP, SHUTDOWN = "machine", "oom kill", "startup", "shutdown"
 COUNTED = {FAILED: "failed", RESTARTED: "restarted", STARTED: "started", STOPPED: "stopped"}
-KINDS = (*COUNTED, MACHINE, OOM_KILL, STARTUP)
+KINDS = (*COUNTED, MACHINE, OOM_KILL, STARTUP, SHUTDOWN)
 # Of more messages in one reading nothing is heard until the next that is due: others have their turn, and PID 1, too.
 MESSAGES_MAX = 2048
 # So many units, the newest, are remembered; so many that failed earlier are asked about; more of a kind are one event.
@@ -269,6 +271,9 @@ class Units:
             yield from _properties(states, name_of(message.path), message.read("s"), message)
         elif MACHINED in services and (done := _DONE.get(message.member)):
             yield UnitChange(MACHINE, message.read("s"), done)
+        elif LOGIND in services and message.is_signal(f"{LOGIND}.Manager", "PrepareForShutdown"):
+            if message.read("b"):
+                yield UnitChange(SHUTDOWN, "", "requested")
         elif OOMD in services and message.is_signal(f"{OOMD}.Manager", "Killed"):
             cgroup, reason = message.read("s"), message.read("s")
             where = printable(cgroup.encode())

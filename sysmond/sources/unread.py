@@ -14,7 +14,7 @@ def why(attribute: str, problem: OSError | ValueError | OverflowError) -> Absenc
     return absence_of(problem)._replace(detail=f"{attribute}{says}")
 
 
-def printable(name: bytes) -> str:
+def printable(name: bytes, length_max: int = NAME_LENGTH_MAX) -> str:
     """A name as a device gives it, in one line, without what is not printable, and not longer than is of use."""
     line = "".join(sign if sign.isprintable() else " " for sign in name.decode("utf-8", "replace"))
-    return " ".join(line.split())[:NAME_LENGTH_MAX].rstrip()
+    return " ".join(line.split())[:length_max].rstrip()

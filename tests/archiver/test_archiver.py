@@ -613,6 +613,18 @@ def test_every_write_stands_in_the_ledger_that_at_shutdown_too(station: Station,
     assert json.loads(note.read_text())["counts"]["shutdown"][0] == 1
 
 
+def test_a_boot_that_nobody_ended_is_told_of_in_the_next(station: Station, end: Started) -> None:
+    Path(station.folders.state).mkdir()
+    Path(station.folders.state, "boot.json").write_text(json.dumps({"boot": "f" * 32, "settings": {}}))
+    process = station.start()
+    end.append(process)
+    wait_until(lambda: any(event.kind == "boot ended" for event in Archive(station.folders).events()))
+    [event] = [event for event in Archive(station.folders).events() if event.kind == "boot ended"]
+    assert (event.subject, event.text.partition(":")[0]) == ("unknown", "power loss, hang or reset")
+    assert stop(process) == 0
+    assert json.loads(Path(station.folders.state, "boot.json").read_text())["boot"] == clock.boot_id()
+
+
 def counts_to(station: Station, count: int) -> bool:
     return flushes(station, Reason.REQUEST)[-1:] == [count]
 

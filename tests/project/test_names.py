@@ -28,6 +28,7 @@ NAMELESS = {
     "motion": "sensors of motion have no name in iio-sensor-proxy, only what follows from them",
     "mounts": "nobody else counts it",
     "package": "apt and dpkg have logs, and no numbers",
+    "pstore": "systemd-pstore moves its records, and counts none",
     "proximity": "iio-sensor-proxy says only near or far",
     "route": "ip prints routes in words, without a name",
     "runtime_pm": "powertop shows it without names",
@@ -37,6 +38,7 @@ NAMELESS = {
     "setting": "sysctl prints each by a name of its own, which is an instance here",
     "session": "loginctl lists sessions, and counts none",
     "unit": "systemctl shows what units are, and counts nothing",
+    "watchdog": "wdctl prints bits and texts, without a name",
     "zswap": "the files of debugfs alone have names for it",
 }
 

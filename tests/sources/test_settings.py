@@ -8,7 +8,14 @@ from sysmond_probes import setting as probe
 
 from sysmond.base.model import Lane, Sensitivity, check_table
 from sysmond.probe import Host
-from sysmond.sources.settings import PLAN, KernelSettings, parse
+from sysmond.sources import settings as sources
+from sysmond.sources.settings import NOTE_BEFORE, PLAN, KernelSettings, parse
+
+
+@pytest.fixture(autouse=True)
+def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where this machine has just started."""
+    monkeypatch.setattr(sources, "SETTLED_S", 0.0)
 
 
 @pytest.fixture
@@ -63,7 +70,7 @@ def test_a_value_is_read(content: bytes, expected: str) -> None:
 def test_what_there_is_is_a_row_each(root: Path) -> None:
     (root.parent / "plan.json").write_text("{}")
     rows = dict(KernelSettings().read(host_of(root)))
-    assert rows.pop(PLAN) == ("44136fa355b3",)
+    assert rows.pop(PLAN) == ("a3a6bf43",)
     assert rows == {
         "vm.swappiness": ("60",),
         "transparent_hugepage": ("madvise",),
@@ -83,6 +90,31 @@ def test_a_change_is_told_once_also_where_it_came_between_two_readers(root: Path
     assert told(again, host) == [("io_scheduler.sda", "mq-deadline → none")]
     assert told(again, host) == []
     assert told(KernelSettings(), host) == []
+
+
+def test_another_kernel_after_a_boot_is_told_and_is_no_row(root: Path) -> None:
+    host = host_of(root)
+    (root.parent / "archiver").mkdir()
+    (root.parent / "archiver" / NOTE_BEFORE).write_text('{"kernel": "6.1", "vm.swappiness": "60", "gone": "1"}')
+    write(root, "proc/sys/kernel/osrelease", "6.12\n")
+    write(root, "proc/cmdline", "quiet [a]\x1b[2J\n")
+    settings = KernelSettings()
+    assert told(settings, host) == [("kernel", "6.1 → 6.12")]
+    assert "kernel" not in dict(settings.read(host))
+    write(root, "proc/cmdline", "quiet [b]\n")
+    assert told(KernelSettings(), host) == [("command_line", "quiet [a][2J → quiet [b]")]
+
+
+def test_while_a_machine_starts_nothing_is_compared(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, settings = host_of(root), KernelSettings()
+    monkeypatch.setattr(sources, "SETTLED_S", float("inf"))
+    assert told(settings, host) == []
+    write(root, "proc/sys/vm/swappiness", "10\n")
+    assert told(settings, host) == []
+    monkeypatch.setattr(sources, "SETTLED_S", 0.0)
+    assert told(settings, host) == []
+    write(root, "proc/sys/vm/swappiness", "20\n")
+    assert told(settings, host) == [("vm.swappiness", "10 → 20")]
 
 
 def test_what_comes_or_goes_is_no_change(root: Path) -> None:

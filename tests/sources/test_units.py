@@ -11,6 +11,7 @@ from sysmond_probes import unit as probe
 from sysmond.base.model import Lane, Sensitivity, check_table
 from sysmond.probe import Host, HostEvent
 from sysmond.sources import units
+from sysmond.sources.logind import NAME as LOGIND
 from sysmond.sources.units import (
     COUNTED,
     FAILED,
@@ -41,7 +42,7 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture
 def systemd(address: str) -> Iterator[Systemd]:
-    with speaking(address, SYSTEMD, MACHINED, OOMD) as made:
+    with speaking(address, SYSTEMD, MACHINED, OOMD, LOGIND) as made:
         yield made
 
 
@@ -105,6 +106,13 @@ def test_a_service_that_fails_is_told_with_how_it_ended_and_once(ear: Ear, syste
     assert ear.counts["failed"] == 2
     assert {event[:2] for event in ear.events if event.kind == FAILED} == {(FAILED, "backup.service")}
     assert all(event.text.endswith("exit-code, status 203") for event in ear.events if event.kind == FAILED)
+
+
+def test_that_the_machine_is_to_be_turned_off_is_told(ear: Ear, systemd: Systemd) -> None:
+    for value in (False, True):
+        body = [value]
+        systemd.tell("signal", LOGIND, "/org/freedesktop/login1", f"{LOGIND}.Manager", "PrepareForShutdown", "b", body)
+    assert ear.hears(1) == [("shutdown", "", "requested")]
 
 
 def test_a_service_is_started_and_stopped(ear: Ear, systemd: Systemd) -> None:

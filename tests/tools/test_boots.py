@@ -4,6 +4,7 @@
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tests.support.longarchive import relation
 
 FIRST_S, SECONDS = 10, 600
 HOUR_S = 3600
+BEFORE_NS = clock.relation().realtime_ns - 5 * HOUR_S * SECOND_NS
 
 
 @pytest.fixture
@@ -30,8 +32,18 @@ def folders(tmp_path: Path) -> Folders:
     return made
 
 
-def record(folders: Folders, boot: str, booted_ns: int, kernel: str, *happened: tuple[int, str]) -> None:
-    """Ten minutes of a boot; ``happened``: seconds after its first row, and the kind of an event."""
+def record(
+    folders: Folders,
+    boot: str,
+    booted_ns: int,
+    kernel: str,
+    *happened: tuple[int, str],
+    ended: Sequence[tuple[int, str, str]] = (),
+) -> None:
+    """Ten minutes of a boot; ``happened``: seconds after its first row, and the kind of an event.
+
+    ``ended``: what it says of the boot before: when that was, where it is known, else 0; how it ended, and a text.
+    """
     folder = Path(folders.runtime, "sampler/public")
     folder.mkdir(parents=True, exist_ok=True)
     identity = Identity(boot, "sampler", Sensitivity.PUBLIC, 1, FIRST_S * SECOND_NS)
@@ -44,6 +56,9 @@ def record(folders: Folders, boot: str, booted_ns: int, kernel: str, *happened: 
         writer.rows(0, (FIRST_S + second) * SECOND_NS, ("",), values)
     for second, kind in happened:
         writer.event((FIRST_S + second) * SECOND_NS, kind, "", "")
+    for then_ns, how, text in ended:
+        known = {"happened_ns": then_ns, "known_from": "pstore"} if then_ns else {}
+        writer.event((FIRST_S + 1) * SECOND_NS, "boot ended", how, text, **known)  # type: ignore[arg-type]
     writer.close(is_over=False)
 
 
@@ -93,6 +108,31 @@ def test_a_boot_that_nobody_ended_says_so(folders: Folders, capsys: pytest.Captu
     assert "\x1b" not in shown
     assert sysmon.main(["boots", *where, "--format=json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["kernel"] == "6.1\x1b[2J"
+
+
+def test_what_the_next_boot_finds_says_how_one_ended(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    now_ns = clock.relation().realtime_ns
+    starts_ns = [now_ns - hours * HOUR_S * SECOND_NS for hours in (9, 8, 7, 6)]
+    late_ns = starts_ns[1] - 600 * SECOND_NS  # What was recorded shortly before it is lost.
+    ends = (
+        (),
+        ((late_ns, "panic", "Kernel panic - not syncing: x"), (0, "unknown", "power loss, hang or reset")),
+        ((0, "unknown", "power loss, hang or reset"), (0, "watchdog", "watchdog0 (dog): nobody fed it")),
+        ((0, "in order", "the recorder was told to stop"),),
+    )
+    for boot, start_ns, told in zip("abcd", starts_ns, ends, strict=True):
+        record(folders, boot * 32, start_ns, "6.1", ended=told)
+    assert [row["ended"] for row in listed(folders, capsys)] == [
+        "panic: Kernel panic - not syncing: x",
+        "watchdog: watchdog0 (dog): nobody fed it",
+        "in order",
+        "unknown: power loss, hang or reset",
+    ]
+
+
+def test_how_long_a_shutdown_took_is_said(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    record(folders, "a" * 32, BEFORE_NS, "6.1", (SECONDS - 30, "shutdown"), (SECONDS - 10, "stop"))
+    assert [row["ended"] for row in listed(folders, capsys)] == ["in order, 20 s after it was requested"]
 
 
 def test_wrong_usage_is_one_line(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from sysmond_probes.host import HOST
+from sysmond_probes.setting import SETTING
 
 from sysmon_tools import sysmon
 from sysmond.base.clock import SECOND_NS
@@ -44,6 +45,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     at_ns = (FIRST_S + 300) * SECOND_NS
     writer.event(at_ns, "packages", "", "installed new:amd64 1.0 and 3 more", detail=DETAIL)
     writer.event(at_ns + SECOND_NS, "device added", "block/sdb", "")
+    for second, text in ((1250, "60 → 10"), (1260, "10 → 60")):
+        writer.event((FIRST_S + second) * SECOND_NS, "setting", "vm.swappiness", text)
+    writer.event((FIRST_S + 1270) * SECOND_NS, "setting", "", "hostname: new\x1b[2J → old")
+    writer.event((FIRST_S + 1280) * SECOND_NS, "setting", "kernel", "6.12.8 → 6.12.9", detail="since the boot before")
+    writer.event((FIRST_S + 1290) * SECOND_NS, "setting", "", "of no form")
     writer.close(is_over=False)
     return made
 
@@ -95,6 +101,48 @@ def test_devices_are_told_where_all_is_wanted(folders: Folders, capsys: pytest.C
 def test_no_terminal_is_told_what_it_would_obey(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folders) == 0
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_what_changed_and_was_changed_back_is_told_by_its_events(
+    folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folders, start_s=SECONDS + 10, end_s=SECONDS + 100) == 0
+    assert [(row["what"], row["before"], row["after"]) for row in told(capsys)] == [
+        ("setting/value@vm.swappiness", "60", "10"),
+        ("setting/value@vm.swappiness", "10", "60"),
+        ("host/hostname", "new\\x1b[2J", "old"),
+        ("host/kernel", "6.12.8", "6.12.9"),
+    ]
+
+
+def test_what_events_tell_is_not_told_again_by_both_ends(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    """The name changed by its rows within the range, and by an event after them."""
+    assert run(folders, start_s=CHANGED_S - 20, end_s=SECONDS + 100) == 0
+    assert [row["what"] for row in told(capsys)].count("host/hostname") == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "paths"),
+    [(("vm.swappiness",), ["setting/value@vm.swappiness"]), (tuple("abcdefgh"), ["setting/value@*"])],
+)
+def test_a_setting_that_is_another_after_a_boot_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], names: tuple[str, ...], paths: list[str]
+) -> None:
+    made = Folders(str(tmp_path / "state"), str(tmp_path / "run"))
+    Path(made.state).mkdir()
+    folder = Path(made.runtime, "background/public")
+    folder.mkdir(parents=True)
+    for boot, value, booted_ns in (("a", "60", BOOTED_NS), ("b", "10", BOOTED_NS + 7200 * SECOND_NS)):
+        identity = Identity(boot * 32, "background", Sensitivity.PUBLIC, 1, FIRST_S * SECOND_NS)
+        writer = RingWriter(str(folder / f"{boot}.ring"), 1 << 20, identity, [Layout(SETTING, 60 * SECOND_NS)])
+        writer.clock(relation(FIRST_S * SECOND_NS, booted_ns))
+        for second in range(0, SECONDS, 60):
+            writer.rows(0, (FIRST_S + second) * SECOND_NS, names, [writer.text(value)] * len(names))
+        writer.close(is_over=False)
+    assert run(made, end_s=3 * 7200) == 0
+    rows = [(row["what"], row["before"], row["after"]) for row in told(capsys)]
+    assert [row for row in rows if row[0] != "boot"] == [(path, "60", "10") for path in paths]
+    assert [what for what, _, _ in rows].count("boot") == 1
 
 
 def test_where_nothing_changed_nothing_is_told(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
