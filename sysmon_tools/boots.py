@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sysmon_tools.output import add_format, display
 from sysmon_tools.quantities import duration
-from sysmon_tools.startups import PHASES, MeasuredBoot, measured
+from sysmon_tools.startups import PHASES, MeasuredBoot, measured, unfinished_ns
 from sysmond.base import clock, timespec
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.event_kinds import BOOT_ENDED
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sysmond.history import Archive
 
 _PHASES_S = tuple(f"{phase}_s" for phase in PHASES)
-NAMES = ("boot", "id", "from", "to", "lasted_s", "kernel", "ended", "startup_s", *_PHASES_S)
+NAMES = ("boot", "id", "from", "to", "lasted_s", "kernel", "ended", "startup_s", *_PHASES_S, "startup")
 NAMES_FOR_PEOPLE = ("boot", "from", "to", "lasted", "kernel", "ended", "startup", *PHASES, "trend")
 # What is still recorded was seen so recently, where nothing says that the recorder ended.
 RUNNING_NS = 120 * SECOND_NS
@@ -40,18 +40,25 @@ RUNNING, IN_ORDER, UNKNOWN = "running", "in order", "unknown: power loss, hang o
 # Of what the next boot tells of it the first of these says most.
 _BY_WEIGHT = ("panic", "watchdog", IN_ORDER)
 NOT_RECORDED = "running, not recorded any more"
+# What there is instead of the length of a boot; nothing where none was recorded.
+FINISHED, UNFINISHED, WITHOUT = "finished", "unfinished", "no systemd"
 # Rings of parts end at ticks of their own: the end of the recorder may come so long before the last row.
 ORDERLY_NS = 5 * SECOND_NS
 
 
 class ListedBoot(NamedTuple):
-    """A boot: 0 is the last one, -1 the one before; times in UTC ns; empty where the kernel is not recorded."""
+    """A boot: 0 is the last one, -1 the one before; times in UTC ns; empty where the kernel is not recorded.
+
+    ``is_late``: long after it began it was not over. ``init``: the first process; empty likewise.
+    """
 
     number: int
     boot: "Boot"
     kernel: str
     ended: str
     startup: MeasuredBoot | None = None
+    is_late: bool = False
+    init: str = ""
 
     @property
     def fields(self) -> tuple[object, ...]:
@@ -59,7 +66,15 @@ class ListedBoot(NamedTuple):
         start_ns, end_ns = self.boot.start_ns, self.boot.end_ns
         start, end = timespec.format_time(start_ns), timespec.format_time(end_ns)
         lasted_s = (end_ns - start_ns) / SECOND_NS
-        return self.number, self.boot.boot, start, end, lasted_s, self.kernel, self.ended, *self.lengths_s
+        known = self.number, self.boot.boot, start, end, lasted_s, self.kernel, self.ended
+        return *known, *self.lengths_s, self.started
+
+    @property
+    def started(self) -> str:
+        """Whether it came to its end; empty where nobody recorded that."""
+        if self.startup is not None:
+            return FINISHED
+        return UNFINISHED if self.is_late else WITHOUT if self.init not in {"", "systemd"} else ""
 
     @property
     def lengths_s(self) -> tuple[float | None, ...]:
@@ -84,17 +99,19 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     """
     from sysmon_tools.rows import RowTable, send_rows  # noqa: PLC0415  numpy: --help needs none of it
 
+    listed = boots(archive)
     if options.explain:
         from sysmon_tools.slower_boots import NAMES as REASONS  # noqa: PLC0415  numpy, as above
         from sysmon_tools.slower_boots import explained  # noqa: PLC0415  as above
 
-        rows, nothing = explained(archive, clock.relation().realtime_ns)
+        rows, nothing = explained(
+            archive, clock.relation().realtime_ns, [one.started for one in listed if one.startup is None]
+        )
         told = RowTable(REASONS, rows)
         send_rows(options.format, told, told, nothing=nothing)
         if nothing and display() is None:
             say(nothing, "sysmon")
         return list(dict.fromkeys(archive.warnings))
-    listed = boots(archive)
     exact = RowTable(NAMES, [one.fields for one in listed])
     for_people = RowTable(NAMES_FOR_PEOPLE, _spelled(listed))
     send_rows(options.format, exact, for_people, nothing="no boot is recorded")
@@ -108,7 +125,8 @@ def boots(archive: "Archive") -> list[ListedBoot]:
         return []
     happened = archive.events(there[0].start_ns - FIRST_NS, there[-1].end_ns + LAST_NS)
     startups = measured(happened)
-    kernels = _kernels(archive, there)
+    kernels, inits = _texts(archive, there, "host/kernel"), _texts(archive, there, "init/name")
+    late_ns = unfinished_ns(happened)
     afterwards = _afterwards(there, happened)
     return [
         ListedBoot(
@@ -117,6 +135,8 @@ def boots(archive: "Archive") -> list[ListedBoot]:
             kernels[number],
             _ended(boot, happened, afterwards.get(number, {})),
             _started(startups, there[number - 1].end_ns if number else 0, boot.end_ns),
+            any(boot.start_ns <= time_ns <= boot.end_ns + SECOND_NS for time_ns in late_ns),
+            inits[number],
         )
         for number, boot in enumerate(there)
     ]
@@ -155,12 +175,12 @@ def _ended(boot: "Boot", happened: Sequence["Event"], afterwards: Mapping[str, s
     return f"{UNKNOWN}; {before[-1].kind} before it" if before else UNKNOWN
 
 
-def _kernels(archive: "Archive", there: Sequence["Boot"]) -> list[str]:
-    """The kernel of each boot; empty where it is not recorded."""
+def _texts(archive: "Archive", there: Sequence["Boot"], path: str) -> list[str]:
+    """What a text was at the end of each boot; empty where it is not recorded."""
     start_ns, end_ns = there[0].start_ns, there[-1].end_ns + SECOND_NS
     step_s = max(1, (end_ns - start_ns) // SECOND_NS // STEPS)
     try:
-        result = archive.select("host/kernel", start=start_ns, end=end_ns, step=f"{step_s}s", stat="last")
+        result = archive.select(path, start=start_ns, end=end_ns, step=f"{step_s}s", stat="last")
     except Error:
         return [""] * len(there)
     texts = result.columns[0].texts or ()
@@ -184,7 +204,9 @@ def _spelled(listed: Sequence[ListedBoot]) -> list[tuple[object, ...]]:
     for one in listed:
         lasted_s = (one.boot.end_ns - one.boot.start_ns) / SECOND_NS
         span = _short(timespec.format_time(one.boot.start_ns)), _short(timespec.format_time(one.boot.end_ns))
-        lengths = (None if length is None else f"{length:.1f} s" for length in one.lengths_s)
+        lengths = [None if length is None else f"{length:.1f} s" for length in one.lengths_s]
+        if one.startup is None:
+            lengths[0] = one.started or None
         bar = "" if one.startup is None else "▇" * max(1, round(TREND_WIDTH * one.startup.total_s / longest_s))
         rows.append((one.number, *span, duration(lasted_s), one.kernel, one.ended, *lengths, bar))
     return rows

@@ -25,6 +25,7 @@ NEEDS = {
     "/proc/schedstat": "a kernel with CONFIG_SCHEDSTATS",
     "/proc/diskstats": "a kernel with CONFIG_BLOCK",
     "/usr/sbin/smartctl": "smartctl (package smartmontools), which asks the disks",
+    "/proc/1": "a /proc that is mounted without hidepid",
     "/proc/slabinfo": "a kernel with CONFIG_SLUB_DEBUG, or CONFIG_SLAB before Linux 6.8",
     "/dev/kmsg": "a kernel that keeps its messages (CONFIG_PRINTK)",
     "/var/log/dpkg.log": "dpkg and its log, as Debian and Ubuntu have",

@@ -2,6 +2,7 @@
 """From which boot on boots are slower, which phase grew, and what had changed: ``sysmon boots --explain``."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -129,23 +130,37 @@ def _words(name: str) -> set[str]:
     return {word for word in re.split(r"[^a-z]+", name.lower()) if len(word) >= WORD_MIN} - {"service", "server", "lib"}
 
 
-def explained(archive: "Archive", now_ns: int) -> tuple[list[tuple[object, ...]], str]:
-    """What is to be told, as ``NAMES`` has it, and why there is nothing where there is nothing."""
+def explained(archive: "Archive", now_ns: int, unmeasured: Sequence[str] = ()) -> tuple[list[tuple[object, ...]], str]:
+    """What is to be told, as ``NAMES`` has it, and why there is nothing where there is nothing.
+
+    ``unmeasured``: of the boots whose length is not known, why not; empty where nobody knows that.
+    """
     boots = measured(archive.events(0, now_ns))
+    without = _without(unmeasured)
     if len(boots) < VALUES_MIN:
-        return [], f"{VALUES_MIN} boots are needed whose length is recorded; there are {len(boots)}"
+        return [], f"{VALUES_MIN} boots are needed whose length is recorded; there are {len(boots)}{without}"
     slower = slowdown(boots)
     if slower is None:
-        return [], f"no boot of {len(boots)} from which boots are slower"
-    return list(_rows(archive, boots, slower)), ""
+        return [], f"no boot of {len(boots)} from which boots are slower{without}"
+    return list(_rows(archive, boots, slower, without)), ""
 
 
-def _rows(archive: "Archive", boots: Sequence[MeasuredBoot], slower: Slowdown) -> Iterator[tuple[object, ...]]:
+def _without(unmeasured: Sequence[str]) -> str:
+    """How many boots are left out, as their length is not known, and why."""
+    if not unmeasured:
+        return ""
+    reasons = ", ".join(f"{count} {why}" for why, count in sorted(Counter(unmeasured).items()) if why)
+    return f"; left out as their length is not known: {len(unmeasured)}{f' ({reasons})' if reasons else ''}"
+
+
+def _rows(
+    archive: "Archive", boots: Sequence[MeasuredBoot], slower: Slowdown, without: str
+) -> Iterator[tuple[object, ...]]:
     first = boots[slower.at]
     how = "almost certainly" if slower.sure >= CERTAIN_MIN else "likely"
     units = ", ".join(f"{unit} {grown_s:.1f} s" for unit, grown_s in list(slower.units_s.items())[:UNITS_SHOWN_MAX])
     of_units = f", of which {units}" if units else ""
-    numbers = f"{slower.at} boots before, {len(boots) - slower.at} since"
+    numbers = f"{slower.at} boots before, {len(boots) - slower.at} since{without}"
     why = f"{slower.phase} took {slower.grown_s:.1f} s longer{of_units}; {numbers}"
     spelled = f"{slower.before_s:.1f} s", f"{slower.after_s:.1f} s"
     yield 0, _time(first.time_ns), f"boots are slower, {how}", *spelled, why

@@ -11,7 +11,7 @@ from sysmond.base.clock import SECOND_NS
 if TYPE_CHECKING:
     from sysmond.base.result import Event
 
-STARTUP = "startup"
+STARTUP, UNFINISHED = "startup", "unfinished"
 PHASES = ("firmware", "loader", "kernel", "initrd", "userspace")
 BOOTS_MAX = 400
 # The same boot, told by a recorder that was started again with nothing left of the first.
@@ -34,6 +34,11 @@ class MeasuredBoot(NamedTuple):
     def total_s(self) -> float:
         """How long it took in all."""
         return sum(self.phases_s)
+
+
+def unfinished_ns(events: Sequence["Event"]) -> list[int]:
+    """When it was told of boots that they were not over yet, long after they began (UTC ns)."""
+    return [event.time_ns for event in events if event.kind == STARTUP and event.text.startswith(UNFINISHED)]
 
 
 def measured(events: Sequence["Event"]) -> list[MeasuredBoot]:

@@ -9,10 +9,10 @@ systemd remembers: that is asked for when the connection begins. Standard librar
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from errno import ENOENT
-from time import CLOCK_MONOTONIC, clock_gettime_ns
+from time import CLOCK_BOOTTIME, CLOCK_MONOTONIC, clock_gettime, clock_gettime_ns
 from typing import NamedTuple, TypeVar
 
 from sysmond.probe import Host, HostEvent, Row
@@ -72,6 +72,9 @@ _BEGINNING = (".service", ".mount", ".swap")
 # What was asked; all else that is asked of a boot is the name of a unit.
 _MANAGER, _LIST = "/manager", "/list"
 BEGUN_MAX, SLOWEST_MAX = 2048, 30
+# A boot that is not over so long after its beginning is told of as such, and once more when it is over.
+LATE_BOOT_S = 600.0
+UNFINISHED, UNFINISHED_NOTE = "unfinished", "startup.unfinished"
 _CODES = {1: "status", 2: "signal", 3: "core dumped, signal"}  # CLD_EXITED, CLD_KILLED, CLD_DUMPED
 _Values = dict[str, int | str]
 _K = TypeVar("_K")
@@ -169,10 +172,15 @@ class Startup:
 
     def __init__(self) -> None:
         """Ask nothing yet. ``is_told``: there is nothing to ask any more."""
-        self.is_told = False
+        self.is_told = self._is_late_told = False
         self._asked: dict[int, str] = {}
         self._over: UnitChange | None = None
         self._lengths_us: dict[str, int] = {}
+
+    def ask_late(self, bus: SdBus) -> None:
+        """Ask once more, a long while after the beginning."""
+        if late_s() and not self._is_late_told and not self._asked:
+            self.ask(bus)
 
     def ask(self, bus: SdBus) -> None:
         """Ask whether it is over."""
@@ -190,13 +198,11 @@ class Startup:
         if not asked or message.is_error():
             pass
         elif asked == _MANAGER:
-            self._over = next(startup(message.properties(_MANAGER_PROPERTIES)), None)
+            self._over = next(startup(message.properties(_MANAGER_PROPERTIES), late_s()), None)
             if self._over is not None:
                 self._asked[bus.send(MANAGER, "ListUnits")] = _LIST
         elif asked == _LIST:
-            for unit, path, state in listed(message, BEGUN_MAX):
-                if state == "active" and unit.endswith(_BEGINNING):
-                    self._asked[bus.send((SYSTEMD, path, _PROPERTIES), "GetAll", UNIT)] = unit
+            yield from self._listed(bus, list(listed(message, BEGUN_MAX)))
         elif self._over is not None:
             begun = message.properties(_BEGUN_PROPERTIES)
             end_us = int(begun.get("ActiveEnterTimestampMonotonic", 0))
@@ -206,8 +212,24 @@ class Startup:
         if self._over is not None and not self._asked:
             slowest = sorted(self._lengths_us, key=self._lengths_us.__getitem__, reverse=True)[:SLOWEST_MAX]
             lengths = (f"{unit} {self._lengths_us[unit] / SECOND_US:.3f} s" for unit in slowest)
-            over, self._over, self.is_told = self._over._replace(detail=", ".join(lengths)), None, True
+            over, self._over = self._over._replace(detail=", ".join(lengths)), None
+            self.is_told = not over.text.startswith(UNFINISHED)
             yield over
+
+    def _listed(self, bus: SdBus, units: Sequence[tuple[str, str, str]]) -> Iterator[UnitChange]:
+        """Ask about the units that there are; of a boot that is not over, tell which are still starting."""
+        if self._over is None:
+            return
+        if not self._over.text.startswith(UNFINISHED):
+            for unit, path, state in units:
+                if state == "active" and unit.endswith(_BEGINNING):
+                    self._asked[bus.send((SYSTEMD, path, _PROPERTIES), "GetAll", UNIT)] = unit
+            return
+        starting = [unit for unit, _, state in units if state == "activating"][:SLOWEST_MAX]
+        late, self._over = self._over._replace(detail=", ".join(starting)), None
+        if not self._is_late_told:
+            yield late
+        self._is_late_told = True
 
 
 class Units:
@@ -242,6 +264,9 @@ class Units:
         if heard == MESSAGES_MAX:
             self._overruns += 1
             self._signals.let_go(host)
+        if self._bus is not None:
+            with suppress(OSError):  # The bus may be gone.
+                self._startup.ask_late(self._bus)
         self._tell(host, list(_once(host, changes)))
         if any(change.kind == FAILED for change in changes):
             _note(host, self._states.failed_us)
@@ -343,10 +368,21 @@ def listed(message: SdMessage, most: int) -> Iterator[tuple[str, str, str]]:
             yield unit, path, state
 
 
-def startup(values: Mapping[str, int | str]) -> Iterator[UnitChange]:
-    """How long each phase of a boot took, once it is over; what there was not has no phase. As systemd-analyze(1)."""
+def late_s() -> float:
+    """How old the boot is, where it should be over; else 0."""
+    age_s = clock_gettime(CLOCK_BOOTTIME)
+    return age_s if age_s >= LATE_BOOT_S else 0.0
+
+
+def startup(values: Mapping[str, int | str], waited_s: float = 0.0) -> Iterator[UnitChange]:
+    """How long each phase of a boot took, once it is over; what there was not has no phase. As systemd-analyze(1).
+
+    Of one that was waited for in vain, only for how long.
+    """
     at = {name.removesuffix("TimestampMonotonic"): int(value) for name, value in values.items()}
     if not at.get("Finish"):
+        if waited_s and "Finish" in at:
+            yield UnitChange(STARTUP, "", f"{UNFINISHED} after {waited_s:.0f} s")
         return
     before_us, loader_us, initrd_us = (at.get(name, 0) for name in ("Firmware", "Loader", "InitRD"))
     userspace_us, finish_us = at.get("Userspace", 0), at["Finish"]
@@ -366,7 +402,8 @@ def _once(host: Host, changes: Iterable[UnitChange]) -> Iterator[UnitChange]:
     """All but a boot that was told before: the folder of the lane lasts as long as it does."""
     for change in changes:
         if change.kind == STARTUP and host.folder:
-            with suppress(OSError), open(f"{host.folder}/{STARTUP_NOTE}", "x", encoding="ascii"):
+            noted = UNFINISHED_NOTE if change.text.startswith(UNFINISHED) else STARTUP_NOTE
+            with suppress(OSError), open(f"{host.folder}/{noted}", "x", encoding="ascii"):
                 yield change
         else:
             yield change

@@ -21,6 +21,7 @@ NAMELESS = {
     "cpu_idle": "turbostat and cpupower name columns after the states, which are instances here",
     "flush": "sysmond's own",
     "hugepages": "hugeadm prints pools of the files' own names",
+    "init": "ps and pstree print it as any other process",
     "input": "nobody else counts it",
     "orientation": "iio-sensor-proxy says it in words, without a name",
     "vibration": "nobody else counts it",

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Units: what becomes of them is heard on a real bus, once, from nobody but systemd; a storm is let go by."""
 
+import math
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -221,23 +223,33 @@ def listed_unit(name: str, state: str = "active") -> dict[str, object]:
     return {"of": [name, name, "loaded", state, "running", "", PATH, 0, "", "/"]}
 
 
-def test_a_boot_is_told_once_when_it_is_over_with_the_units_that_began_slowly(systemd: Systemd, tmp_path: Path) -> None:
-    """As ``systemd-analyze time`` and ``blame`` of such a boot print it."""
+@pytest.mark.parametrize("late_s", [0.0, math.inf])
+def test_a_boot_is_told_once_when_it_is_over_with_the_units_that_began_slowly(
+    systemd: Systemd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late_s: float
+) -> None:
+    """As ``systemd-analyze time`` and ``blame`` of such a boot print it; that it is not over yet comes before."""
+    monkeypatch.setattr(units, "LATE_BOOT_S", late_s)
     systemd.tell("answer", "GetAll", "a{sv}", [typed({**ANALYZED, "FinishTimestampMonotonic": 0})])
     there = [listed_unit(name) for name in ("a.service", "b.mount", "c.timer")]
+    there.append(listed_unit("slow.service", "activating"))
     systemd.tell("answer", "ListUnits", "a(ssssssouso)", [[*there, listed_unit("d.service", "failed")]])
     ear = Ear(str(tmp_path))
     with closing(ear.host):
-        wait_until(lambda: ear.hears_of("") or "GetAll" in systemd.tell("called"))
+        wait_until(lambda: ear.hears_of("startup" if not late_s else "") or "GetAll" in systemd.tell("called"))
+        if not late_s:
+            wait_until(lambda: ear.hears_of("startup"))
+            ear.hear()
         begun = {"InactiveExitTimestampMonotonic": 6_000_000, "ActiveEnterTimestampMonotonic": 9_500_000}
         systemd.tell("answer", "GetAll", "a{sv}", [typed({**ANALYZED, **begun})])
         finished = f"{SYSTEMD}.Manager", "StartupFinished", "t", [1]
         systemd.tell("signal", SYSTEMD, "/org/freedesktop/systemd1", *finished)
-        wait_until(lambda: ear.hears_of("startup"))
+        wait_until(lambda: ear.hears_of("") or any("26.500 s" in event.text for event in ear.events))
         systemd.tell("signal", SYSTEMD, "/org/freedesktop/systemd1", *finished)
         systemd.state("active", "running", now_us())
         wait_until(lambda: ear.hears_of("unit started"))
-    [over] = [event for event in ear.events if event.kind == "startup"]
+    *unfinished, over = [event for event in ear.events if event.kind == "startup"]
+    assert [event.detail for event in unfinished] == ([] if late_s else ["slow.service"])
+    assert all(re.fullmatch(r"unfinished after \d+ s", event.text) for event in unfinished)
     assert over.text == "26.500 s: firmware 5.000 s, loader 1.500 s, kernel 2.000 s, initrd 3.000 s, userspace 15.000 s"
     assert over.detail == "a.service 3.500 s, b.mount 3.500 s"
     assert over.happened_ns == 1_700_000_000_000_000_000
@@ -247,6 +259,7 @@ def test_a_boot_is_told_once_when_it_is_over_with_the_units_that_began_slowly(sy
         wait_until(lambda: again.hears_of("") or systemd.tell("called").count("ListUnitsFiltered") == 2)
         systemd.state("inactive", "dead", now_us())
         wait_until(lambda: again.hears_of("unit stopped"))
+    assert [event for event in again.events if event.kind == "startup"] == []
     assert systemd.tell("called").count("GetAll") == asked
 
 
@@ -261,6 +274,9 @@ def test_a_phase_that_there_was_not_is_left_out(lacking: tuple[str, ...], expect
     values = {name: value for name, value in ANALYZED.items() if not name.startswith(lacking)}
     assert [change.text for change in units.startup(values)] == [expected]
     assert list(units.startup({})) == list(units.startup({"FinishTimestampMonotonic": 0})) == []
+    [late] = units.startup({"FinishTimestampMonotonic": 0}, 600.4)
+    assert (late.kind, late.text) == ("startup", "unfinished after 600 s")
+    assert [change.text for change in units.startup(values, 600.4)] == [expected]
 
 
 def failed_before(systemd: Systemd, time_us: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from sysmond_probes.host import HOST
+from sysmond_probes.init import INIT
 
 from sysmon_tools import sysmon
 from sysmond.base import clock
@@ -39,21 +40,30 @@ def record(
     kernel: str,
     *happened: tuple[int, str],
     ended: Sequence[tuple[int, str, str]] = (),
+    startups: Sequence[tuple[int, str]] = (),
+    init: str = "",
 ) -> None:
     """Ten minutes of a boot; ``happened``: seconds after its first row, and the kind of an event.
+
+    ``startups``: seconds likewise, and what was told of how it started; ``init``: its first process.
 
     ``ended``: what it says of the boot before: when that was, where it is known, else 0; how it ended, and a text.
     """
     folder = Path(folders.runtime, "sampler/public")
     folder.mkdir(parents=True, exist_ok=True)
     identity = Identity(boot, "sampler", Sensitivity.PUBLIC, 1, FIRST_S * SECOND_NS)
-    writer = RingWriter(str(folder / f"{booted_ns}.ring"), 1 << 18, identity, [Layout(HOST, 10 * SECOND_NS)])
+    layouts = [Layout(table, 10 * SECOND_NS) for table in ((HOST, INIT) if init else (HOST,))]
+    writer = RingWriter(str(folder / f"{booted_ns}.ring"), 1 << 18, identity, layouts)
     writer.clock(relation(FIRST_S * SECOND_NS, booted_ns))
     for second in range(0, SECONDS, 10):
         values = [
             writer.text(kernel if metric.name == "kernel" else "") if metric.is_text else 0 for metric in HOST.metrics
         ]
         writer.rows(0, (FIRST_S + second) * SECOND_NS, ("",), values)
+    if init:
+        writer.rows(1, (FIRST_S + SECONDS - 10) * SECOND_NS, ("",), [writer.text(init)])
+    for second, text in startups:
+        writer.event((FIRST_S + second) * SECOND_NS, "startup", "", text)
     for second, kind in happened:
         writer.event((FIRST_S + second) * SECOND_NS, kind, "", "")
     for then_ns, how, text in ended:
@@ -133,6 +143,29 @@ def test_what_the_next_boot_finds_says_how_one_ended(folders: Folders, capsys: p
 def test_how_long_a_shutdown_took_is_said(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     record(folders, "a" * 32, BEFORE_NS, "6.1", (SECONDS - 30, "shutdown"), (SECONDS - 10, "stop"))
     assert [row["ended"] for row in listed(folders, capsys)] == ["in order, 20 s after it was requested"]
+
+
+def test_a_boot_that_never_finished_or_has_no_systemd_says_so(
+    folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late, over = "unfinished after 600 s", "26.500 s: kernel 2.500 s, userspace 24.000 s"
+    stops = SECONDS, "stop"
+    record(folders, "a" * 32, BEFORE_NS, "6.1", stops, startups=((500, late),), init="systemd")
+    record(folders, "b" * 32, BEFORE_NS + HOUR_S * SECOND_NS, "6.1", stops, init="runit\x1b[2J")
+    both = (400, late), (500, over)
+    record(folders, "c" * 32, BEFORE_NS + 2 * HOUR_S * SECOND_NS, "6.1", stops, startups=both, init="systemd")
+    record(folders, "d" * 32, BEFORE_NS + 3 * HOUR_S * SECOND_NS, "6.1", stops)
+    rows = listed(folders, capsys)
+    assert [(row["startup"], row["startup_s"], row["userspace_s"]) for row in rows] == [
+        ("unfinished", "", ""), ("no systemd", "", ""), ("finished", "26.5", "24"), ("", "", ""),
+    ]  # fmt: skip
+    where = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
+    assert sysmon.main(["boots", *where, "--format=table"]) == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("unfinished", "no systemd", "26.5 s"))
+    assert sysmon.main(["boots", *where, "--explain"]) == 0
+    said = capsys.readouterr().err
+    assert said.strip().endswith("there are 1; left out as their length is not known: 3 (1 no systemd, 1 unfinished)")
 
 
 def test_wrong_usage_is_one_line(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
