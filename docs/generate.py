@@ -102,10 +102,10 @@ read. Where a probe is off, or may not read its source, its kinds are not record
 **Storms.** More than eight changes of one kind in one reading are one event that names them; more than 32 events that a
 probe tells at once end with one that says how many more there were.
 
-**While nobody recorded.** Messages of the kernel and runs of dpkg of this boot are read when the recorder starts, each
-once, with the time that the source says. States (a lid, a link) are compared from the first reading on; settings with
-those at the end of the boot before, once a machine runs for three minutes. How the boot before ended is told at the
-start: what happened then, of which pstore has the time, stands there.
+**While nobody recorded.** Messages of the kernel, runs of dpkg and logins in wtmp of this boot are read when the
+recorder starts, each once, with the time that the source says. States (a lid, a link) are compared from the first
+reading on; settings with those at the end of the boot before, once a machine runs for three minutes. How the boot
+before ended is told at the start, with the time of a panic where pstore has it.
 
 *Minor* kinds stand beside answers about tables only with `--all-events`.
 """

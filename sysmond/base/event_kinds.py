@@ -104,7 +104,9 @@ KINDS = {
         is_minor=True,
     ),
     "session": _read(
-        "announced by logind; within a second", "Who logged in or out, locked or unlocked.", is_minor=True
+        "announced by logind; within a second; of this boot from before at the start, where wtmp has it",
+        "Who logged in or out, locked or unlocked.",
+        is_minor=True,
     ),
     "machine": _read(
         "announced by systemd-machined; within a second",

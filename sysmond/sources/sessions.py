@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who logs in and out, and locks the screen, as logind says on the bus.
+"""Who logs in and out, and locks the screen, as logind says on the bus; of before, in this boot, as wtmp does.
 
 Source: org.freedesktop.login1(5). Whose a session is stands in ``/run/systemd/sessions``, which sd-login(3) reads.
 Standard library only.
@@ -7,12 +7,15 @@ Standard library only.
 
 import os
 import re
+import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from errno import ENOENT
 from typing import NamedTuple
 
 from sysmond.probe import Host, Row
+from sysmond.sources import wtmp
 from sysmond.sources.bus_signals import ServiceSignals
 from sysmond.sources.logind import MANAGER, NAME
 from sysmond.sources.sd_bus import SdMessage
@@ -29,6 +32,10 @@ RULES = {
     )
 }
 MESSAGES_MAX, SESSIONS_MAX = 512, 4096
+# Up to when all is known, by whichever way. Programs write to wtmp what logind has already said.
+NOTE, SAID_BEFORE_NS = "session.seen", 2_000_000_000
+# So many of before are told at a time.
+PAST_MAX = 16
 COUNTED = ("logins", "logouts", "locks", "unlocks")
 SAID = dict(zip(COUNTED, ("logged in", "logged out", "locked", "unlocked"), strict=True))
 _NAME = re.compile(r"[A-Za-z0-9]+")
@@ -60,6 +67,7 @@ class Sessions:
         self._there: dict[str, PersonsSession] = {}
         self._locked: dict[str, bool] = {}
         self._counts = dict.fromkeys(COUNTED, 0)
+        self._past: deque[wtmp.PastLogin] = deque()
 
     def read(self, host: Host) -> Iterator[Row]:
         """Give the one row, and tell what happened.
@@ -68,7 +76,7 @@ class Sessions:
         """
         if not os.path.isdir(f"{host.root}{FOLDER}"):
             raise FileNotFoundError(ENOENT, "no logind", FOLDER)
-        heard = 0
+        now_ns, heard = time.time_ns(), 0
         for services, message in self._signals.take(host, MESSAGES_MAX):
             heard += 1
             if NAME in services:
@@ -80,7 +88,25 @@ class Sessions:
             self._is_begun = True
             for name in host.names_anew(FOLDER)[:SESSIONS_MAX]:
                 self._know(host, name)
+            with suppress(OSError):  # It may not be read, or is none.
+                self._past.extend(wtmp.read(f"{host.root}{wtmp.PATH}", _known_until_ns(host), now_ns))
+        self._tell_past(host, now_ns)
         yield "", tuple(self._counts.values())
+
+    def _tell_past(self, host: Host, now_ns: int) -> None:
+        """Tell of some of those who came and went before, and note up to when all is told."""
+        until_ns = now_ns + SAID_BEFORE_NS
+        for _ in range(min(PAST_MAX, len(self._past))):
+            login = self._past.popleft()
+            done = "logins" if login.has_come else "logouts"
+            shown = f"{SAID[done]} ({login.place})" if login.place and login.has_come else SAID[done]
+            host.tell_event(KIND, login.user, shown, happened_ns=login.time_ns, known_from=wtmp.KNOWN_FROM)
+            until_ns = login.time_ns if self._past else until_ns
+        if self._past:
+            host.read_soon()
+        if host.folder:
+            with suppress(OSError), open(f"{host.folder}/{NOTE}", "w", encoding="ascii") as file:
+                file.write(f"{until_ns}\n")
 
     def _know(self, host: Host, name: str) -> None:
         """Find out whose a session is; pipes beside the sessions (NAME.ref) are none."""
@@ -119,6 +145,15 @@ class Sessions:
         user, place = self._there[name]
         shown = f" ({place})" if place and done == "logins" else ""
         host.tell_event(KIND, user, f"{SAID[done]}{shown}")
+
+
+def _known_until_ns(host: Host) -> int:
+    """Up to when a reader before told of all, in this boot; else when that began."""
+    with suppress(OSError, ValueError):
+        if host.folder:
+            with open(f"{host.folder}/{NOTE}", encoding="ascii") as file:
+                return int(file.read(32))
+    return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def _session_of(path: str) -> str:

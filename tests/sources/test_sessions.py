@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions: who logs in and out, locks and unlocks, is heard on a real bus."""
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,7 @@ from sysmond_probes import session as probe
 
 from sysmond.base.model import Lane, Sensitivity, check_table
 from sysmond.probe import Host, HostEvent
+from sysmond.sources import wtmp
 from sysmond.sources.logind import MANAGER, NAME
 from sysmond.sources.sessions import FOLDER, PATH, SESSION, Sessions, parse
 from tests.support.onbus import a_bus, pytestmark
@@ -107,6 +109,79 @@ def test_who_comes_locks_unlocks_and_goes_is_told(keeper: Doorkeeper) -> None:
     said = [("ann", "logged in (seat0)"), ("ann", "locked"), ("ann", "unlocked"), ("ann", "logged out")]
     assert keeper.hears(5) == [*said, ("bob", "logged out")]
     assert keeper.read() == (1, 2, 1, 1)
+
+
+class Past:
+    """A log of who came before, and readers that begin anew."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / wtmp.PATH.lstrip("/")
+        self.path.parent.mkdir(parents=True)
+        self.root = root
+        (root / "lane").mkdir()
+
+    def write(self, *names: str, ago_s: float) -> None:
+        second = int(time.time() - ago_s)
+        with self.path.open("ab") as file:
+            for name in names:
+                line = f"pts/{name}".encode()
+                file.write(wtmp.RECORD.pack(wtmp.LOGIN, line, name.encode(), b"192.0.2.7", second, 0))
+
+    def host(self) -> Host:
+        made = Host(str(self.root))
+        made.folder = str(self.root / "lane")
+        return made
+
+    def begin(self) -> list[HostEvent]:
+        """What a reader tells that begins anew, until it has told all."""
+        host, sessions, events = self.host(), Sessions(), []
+        with closing(host):
+            host.is_wanted_soon = True
+            while host.is_wanted_soon:
+                host.is_wanted_soon = False
+                list(sessions.read(host))
+                events += host.take_events()
+        return events
+
+
+def test_who_came_before_is_told_once_in_this_boot(keeper: Doorkeeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda _: 86_400 * 10**9)
+    past = Past(Path(keeper.host.root))
+    past.write("old", ago_s=2 * 86_400)
+    past.write("ann", ago_s=3600)
+    [event] = past.begin()
+    assert event[:3] == ("session", "ann", "logged in (from 192.0.2.7)")
+    assert event.known_from == "wtmp"
+    assert 3590 <= (time.time_ns() - event.happened_ns) / 1e9 <= 3660
+    past.write("late", ago_s=1800)  # It was not recorded in between, and is no news of later, either.
+    assert past.begin() == []
+
+
+def test_many_who_came_before_are_told_little_by_little_also_by_the_next_reader(
+    keeper: Doorkeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda _: 86_400 * 10**9)
+    past = Past(Path(keeper.host.root))
+    for number in range(50):
+        past.write(f"u{number}", ago_s=3600 - number)
+    host = past.host()
+    with closing(host):
+        list(Sessions().read(host))
+        first = host.take_events()
+    rest = past.begin()
+    assert [event.subject for event in [*first, *rest]] == [f"u{number}" for number in range(50)]
+    assert 0 < len(first) < len(rest)
+
+
+def test_a_log_of_before_that_is_damaged_costs_nothing(keeper: Doorkeeper) -> None:
+    past = Past(Path(keeper.host.root))
+    past.path.write_bytes(b"\xff" * 5000)
+    (past.root / "lane" / "session.seen").write_bytes(b"\xffx")
+    assert past.begin() == []
+    past.path.unlink()
+    past.path.mkdir()
+    (past.root / "lane" / "session.seen").unlink()
+    assert past.begin() == []
 
 
 def test_nonsense_is_no_news(keeper: Doorkeeper) -> None:
