@@ -25,7 +25,7 @@ from sysmond.archiver.disk_writes import FLUSH, INTERVAL_NS
 from sysmond.base import elsewhere
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.derived_columns import of_table
-from sysmond.base.event_kinds import KINDS, OWNERS, PEOPLE, EventKind
+from sysmond.base.event_kinds import BACKGROUND, KINDS, OWNERS, PEOPLE, REALTIME, EventKind
 from sysmond.base.model import Answers, Lane, Metric, Semantics, Table, rate_unit
 from sysmond.bus import loop
 from sysmond.bus.wire import interface
@@ -354,7 +354,7 @@ def events() -> str:
         (
             f"`{name}`" + (" *minor*" if kind.is_minor else ""),
             kind.doc,
-            ", ".join(sorted(sources[name])) or _writers(kind),
+            ", ".join(_tellers(kind, sources[name])),
             kind.seen or "–",
         )
         for name, kind in KINDS.items()
@@ -362,8 +362,12 @@ def events() -> str:
     return "\n".join([EVENTS_HEAD, *table(("kind", "what happened", "told by", "seen"), rows)]) + "\n"
 
 
-def _writers(kind: EventKind) -> str:
-    return "people" if PEOPLE in kind.owners else f"sysmond ({' or '.join(kind.owners)})"
+def _tellers(kind: EventKind, probes: set[str]) -> Iterator[str]:
+    """Probes, and parts by themselves: of a lane's kinds that lane only where none of its probes tells of them."""
+    yield from sorted(probes)
+    parts = [owner for owner in kind.owners if not probes or owner not in {REALTIME, BACKGROUND}]
+    if parts:
+        yield "people" if PEOPLE in parts else f"sysmond ({' or '.join(parts)})"
 
 
 def metric_row(metric: Metric) -> tuple[str, ...]:

@@ -25,10 +25,12 @@ from sysmond.probe import (
     text,
 )
 from sysmond.sources import wireless
-from sysmond.sources.nl80211 import CLIENTS, MHZ, Station, Survey, Wireless, channel_number
+from sysmond.sources.nl80211 import CLIENTS, MHZ, Connection, Station, Survey, Wireless, channel_number
 from sysmond.sources.unread import printable
+from sysmond.sources.wifi_connections import KIND, CountedConnections, NamedConnections
 from sysmond.sources.wireless import FOLDER, INTERFACES_MAX
 
+NETWORK, POINT = "wifi network", "wifi access point"
 _STATION, _SURVEY, _INTERFACE = "NL80211_STA_INFO_", "NL80211_SURVEY_INFO_", "NL80211_ATTR_"
 
 
@@ -106,6 +108,23 @@ WIFI_CHANNEL = Table(
         )
     ),
 )
+WIFI_CONNECTION = Table(
+    "wifi_connection",
+    per="interface",
+    doc="How often a wireless interface was connected and disconnected since the recorder started. Each is an event,"
+    " which names no network: those of wifi_ssid and wifi_bssid do.",
+    metrics=(
+        counter("connected", "1", "How often it was connected.", origin="NL80211_CMD_CONNECT"),
+        counter("roamed", "1", "How often it went over to another access point.", origin="NL80211_CMD_ROAM"),
+        counter("disconnected", "1", "How often its connection ended.", origin="NL80211_CMD_DISCONNECT"),
+        counter(
+            "refused",
+            "1",
+            "How often an access point did not let it in, or did not answer.",
+            origin="NL80211_CMD_CONNECT",
+        ),
+    ),
+)
 WIFI_BSSID = Table(
     "wifi_bssid",
     per="interface",
@@ -163,6 +182,11 @@ def read_ssid(host: Host) -> Iterable[Row]:
     return wireless.rows(host, lambda index: (name,) if (name := printable(kernel.network(index))) else None)
 
 
+def _network(host: Host, connection: Connection) -> str:
+    """The name of the network, of the kernel where the driver did not tell it."""
+    return printable(connection.network or Wireless(host).network(connection.interface))
+
+
 class Channels:
     """Asks for them, and remembers which each interface had, for as long as it sleeps or fails."""
 
@@ -194,9 +218,14 @@ class Channels:
 
 @hookimpl
 def sysmond_probes() -> list[Probe]:
-    """Offer the tables ``wifi`` and ``wifi_channel``, and two that are left to the administrator."""
+    """Offer the tables of Wi-Fi; two, which have names, are left to the administrator."""
     lane, phy = Lane.BACKGROUND, f"{FOLDER}/*/phy80211"
     wifi = Probe(WIFI, read, 5.0, lane, subsystems=("net",), needs=(phy, f"{FOLDER}/*/wireless"))
     channel = Probe(WIFI_CHANNEL, Channels().read, 10.0, lane, subsystems=("net",), needs=(phy,))
-    bssid = Probe(WIFI_BSSID, read_bssid, 10.0, lane, Sensitivity.RESTRICTED, ("net",), enabled=False, needs=(phy,))
-    return [wifi, channel, bssid, bssid._replace(table=WIFI_SSID, read=read_ssid)]
+    connection = Probe(WIFI_CONNECTION, CountedConnections().read, 60.0, lane, subsystems=("net",), needs=(phy,))
+    named = Probe(WIFI_BSSID, tuple, 10.0, lane, Sensitivity.RESTRICTED, ("net",), enabled=False, needs=(phy,))
+    bssids = NamedConnections(POINT, lambda _, connection: connection.address, read_bssid)
+    ssids = NamedConnections(NETWORK, _network, read_ssid)
+    bssid = named._replace(read=bssids.read, told_kinds=(POINT,))
+    ssid = named._replace(table=WIFI_SSID, read=ssids.read, told_kinds=(NETWORK,))
+    return [wifi, channel, connection._replace(told_kinds=(KIND,)), bssid, ssid]

@@ -3,13 +3,14 @@
 
 Comes in: a ``Host``, device folders, answers of the kernel, of libraries and of other programs; all hostile. Goes out:
 rows, or parsed values in the units of the table, of a single device an absence with its reason. Called by the probes,
-and by ``tasks.ends`` (``netlink``); the other parts of sysmond do not import these. Standard library only.
+by ``tasks.ends`` (``netlink``) and by ``archiver`` (``logind``, ``settings``); the other parts of sysmond do not import
+these. Standard library only.
 
 Sensors: ``hwmon`` with ``libsensors`` (labels) and ``bus_address`` (names), ``thermal``, ``iio`` with ``iio_buffer``
 (vibration) and ``iio_orientation``. Graphics: ``drm``, ``drm_clients`` (by process), ``nvml`` (NVIDIA). Disks:
-``smart_disks`` says when, ``smartctl`` asks; ``statvfs`` asks file systems. Networks by ``netlink``: ``nl80211`` and
-``wireless``, ``tc`` (queues), ``rtnetlink`` (addresses); ``ethtool`` by ioctl. People: ``evdev`` (input), ``logind``.
-``gps`` reads a receiver.
+``smart_disks`` says when, ``smartctl`` asks; ``statvfs`` asks file systems. Networks by ``netlink``: ``nl80211``,
+``wireless`` and ``wifi_connections``, ``tc`` (queues), ``rtnetlink`` (addresses); ``ethtool`` by ioctl. People:
+``evdev`` (input), ``logind``. ``gps`` reads a receiver.
 What happened: ``kmsg`` (the kernel's messages), ``dpkg_log`` (packages), ``stalls`` (pressure), ``forks`` (storms),
 ``units`` (systemd), ``sessions`` and ``wtmp`` (people), ``settings``, ``crash_records`` (how a boot ended). D-Bus is
 spoken by ``sd_bus``; ``bus_signals`` hears services.

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to the kernel by netlink, what answers them, and the attributes in that.
+"""Requests to the kernel by netlink, what answers them, the attributes in that; and what it tells everybody.
 
 Source: netlink(7) and the kernel's ``Documentation/userspace-api/netlink/intro.rst``.
 """
 
+import errno
 import os
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from struct import Struct, error
 
 HEADER = Struct("=IHHII")  # Length with this header, type, flags, sequence, port (struct nlmsghdr).
 REQUEST, ACKNOWLEDGE, DUMP = 0x1, 0x4, 0x300
-NLMSG_ERROR, NLMSG_DONE = 2, 3
+NLMSG_ERROR, NLMSG_DONE, NLMSG_OVERRUN = 2, 3, 4
+SOL_NETLINK, NETLINK_ADD_MEMBERSHIP = 270, 1
 # The kernel fills this much, where the receiver has the room; and no answer has more such pieces.
 DATAGRAM_BYTES = 32768
 DATAGRAMS_MAX = 1024
@@ -58,6 +61,63 @@ def _answers(protocol: int, kind: int, flags: int, request: bytes) -> Iterator[t
                     raise OSError(number, os.strerror(number))
                 yield answer, content
     raise ValueError(f"netlink: more than {DATAGRAMS_MAX} datagrams for one request")
+
+
+class Multicast:
+    """What the kernel tells a group of listeners, as it comes."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        """``listening``: gives datagrams of messages; it does not wait for them from now on."""
+        self._listening = listening
+        listening.settimeout(0)
+
+    @classmethod
+    def join(cls, protocol: int, group: int) -> "Multicast":
+        """Listen to a group, by its number.
+
+        :raises OSError: as the kernel says.
+        """
+        listening = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
+        try:
+            listening.bind((0, 0))
+            listening.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, group)
+        except OSError:
+            listening.close()
+            raise
+        return cls(listening)
+
+    def fileno(self) -> int:
+        """What becomes readable when something comes."""
+        return self._listening.fileno()
+
+    def heard(self, most: int) -> Iterator[tuple[int, bytes]]:
+        """Yield type and content of each message of so many datagrams; ``NLMSG_OVERRUN`` where some were lost.
+
+        :raises ValueError: where one is cut short.
+        """
+        for _ in range(most):
+            try:
+                datagram, _, _, sender = self._listening.recvmsg(DATAGRAM_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as problem:
+                if problem.errno != errno.ENOBUFS:
+                    raise
+                yield NLMSG_OVERRUN, b""
+                continue
+            if not sender or sender[0] == 0:  # The kernel; a program has a number.
+                yield from messages(datagram)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._listening.close()
+
+
+def interface_name(number: int) -> str:
+    """The name of an interface; its number where it is gone."""
+    with suppress(OSError, OverflowError):
+        return socket.if_indextoname(number)
+    return f"interface {number}"
 
 
 def messages(datagram: bytes) -> Iterator[tuple[int, bytes]]:

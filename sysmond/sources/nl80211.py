@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wireless interfaces, the stations they speak with, and the channels in use, as ``iw`` asks the kernel for them.
+"""Wireless interfaces, the stations they speak with, the channels in use, as ``iw`` asks for them; and connections.
 
 Source: the kernel's ``include/uapi/linux/nl80211.h`` and ``genetlink.h``. Requests need no privilege, and send nothing
 over the air; drivers are asked, so whoever calls asks about no device that sleeps.
@@ -13,12 +13,19 @@ from struct import Struct
 from typing import NamedTuple
 
 from sysmond.probe import ABSENT, Host
-from sysmond.sources.netlink import ask, attribute, attributes, dump
+from sysmond.sources.netlink import Multicast, ask, attribute, attributes, dump
 
 NETLINK_GENERIC = 16
 GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 16, 3, 1, 2
+CTRL_ATTR_MCAST_GROUPS, CTRL_ATTR_MCAST_GRP_NAME, CTRL_ATTR_MCAST_GRP_ID = 7, 1, 2
 GET_INTERFACE, GET_STATION, GET_SURVEY = 5, 17, 50
 IFINDEX, IFTYPE, MAC, STA_INFO, WIPHY_FREQ, SSID, SURVEY_INFO = 3, 5, 6, 21, 38, 52, 84
+CONNECT, ROAM, DISCONNECT = 46, 47, 48
+REASON_CODE, TIMED_OUT, DISCONNECTED_BY_AP, STATUS_CODE, REQ_IE = 54, 65, 71, 72, 77
+# Of the elements of a request (IEEE 802.11) that with the name of the network.
+SSID_ELEMENT = 0
+# Of all groups of listeners that of connections.
+CONNECTIONS = b"mlme\0"
 CHANNEL_WIDTH, WIPHY_FREQ_OFFSET, MLO_LINKS = 159, 290, 312
 RATE_BITRATE, RATE_BITRATE32 = 1, 5
 SURVEY_FREQUENCY, SURVEY_NOISE, SURVEY_IN_USE, SURVEY_OFFSET = 1, 2, 3, 12
@@ -32,7 +39,7 @@ CLIENTS = ("managed", "P2P-client")
 WIDTHS_MHZ = (20, 20, 40, 80, 160, 160, 5, 10, 1, 2, 4, 8, 16, 320)
 # Stations of an interface, and channels of a radio; the largest has some hundred.
 ANSWERS_MAX = 512
-SSID_BYTES_MAX = 32
+SSID_BYTES_MAX, MAC_BYTES = 32, 6
 MHZ = 1_000_000
 FOLDER = "/sys/class/ieee80211"
 
@@ -90,6 +97,22 @@ class Survey(NamedTuple):
     scan_ms: int
 
 
+class Connection(NamedTuple):
+    """What became of the connection of an interface, by its number: ``command`` is CONNECT, ROAM or DISCONNECT.
+
+    ``status``: 0 where it was made, else why it was refused; ``reason``: why it ended, 0 for unknown; ``is_of_ap``: the
+    access point ended it. ``address`` of the access point and ``network``, its name: empty where it does not say.
+    """
+
+    interface: int
+    command: int
+    status: int = 0
+    reason: int = 0
+    is_of_ap: bool = False
+    address: str = ""
+    network: bytes = b""
+
+
 class Wireless:
     """The wireless part of the kernel, to be asked about interfaces by their number."""
 
@@ -106,6 +129,17 @@ class Wireless:
         request = _GENERIC.pack(CTRL_CMD_GETFAMILY, _VERSION, 0) + name
         values = _answer([content for _, content in ask(NETLINK_GENERIC, GENL_ID_CTRL, request)])
         self._family = _number(values, CTRL_ATTR_FAMILY_ID)
+        self._groups = attributes(values.get(CTRL_ATTR_MCAST_GROUPS, b"")).values()
+
+    def connections(self) -> Multicast:
+        """Listen to what becomes of connections.
+
+        :raises OSError: as the kernel says. :raises ValueError: where it has no such group.
+        """
+        for group in map(attributes, self._groups):
+            if group.get(CTRL_ATTR_MCAST_GRP_NAME) == CONNECTIONS:
+                return Multicast.join(NETLINK_GENERIC, _number(group, CTRL_ATTR_MCAST_GRP_ID))
+        raise ValueError("nl80211: no group of listeners for connections")
 
     def interface(self, index: int) -> WirelessInterface:
         """Say what an interface is, and on which channel.
@@ -211,6 +245,40 @@ def parse_survey(values: dict[int, bytes], frequency_hz: int = ABSENT) -> Survey
         return None
     noise_dbm = _number(info, SURVEY_NOISE, signed=True)
     return Survey(surveyed_hz, noise_dbm, *(_number(info, kind) for kind in _TIMES))
+
+
+def parse_connection(content: bytes) -> Connection | None:
+    """Read what is told of a connection; None for what is about something else, or no interface.
+
+    :raises ValueError: where it is cut short.
+    """
+    command = content[0] if content else 0
+    if command not in {CONNECT, ROAM, DISCONNECT}:
+        return None
+    values = attributes(content[_GENERIC.size :])
+    interface, status = _number(values, IFINDEX), _number(values, STATUS_CODE)
+    if interface == ABSENT:
+        return None
+    return Connection(
+        interface,
+        command,
+        1 if TIMED_OUT in values else max(0, status),
+        max(0, _number(values, REASON_CODE)),
+        DISCONNECTED_BY_AP in values,
+        values.get(MAC, b"")[:MAC_BYTES].hex(":"),
+        _network(values.get(REQ_IE, b"")),
+    )
+
+
+def _network(elements: bytes) -> bytes:
+    """The name of the network in the elements of a request, each a type, a length, and that many bytes."""
+    place = 0
+    while place + 2 <= len(elements):
+        kind, length = elements[place], elements[place + 1]
+        if kind == SSID_ELEMENT:
+            return elements[place + 2 : place + 2 + min(length, SSID_BYTES_MAX)]
+        place += 2 + length
+    return b""
 
 
 def channel_number(frequency_hz: int) -> int:

@@ -4,16 +4,14 @@
 Nothing is sent to anybody: the kernel is asked which route it would take. Standard library only.
 """
 
-import socket
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from errno import EACCES, EHOSTUNREACH, ENETUNREACH
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from sysmond.sources.netlink import ask, attribute, attributes, dump
+from sysmond.sources.netlink import ask, attribute, attributes, dump, interface_name
 
 NETLINK_ROUTE = 0
 RTM_GETADDR, RTM_GETROUTE = 22, 26
@@ -69,7 +67,7 @@ def parse(content: bytes) -> InterfaceAddress | None:
         return None
     is_temporary = family == _IPV6 and bool(flags & FLAG_TEMPORARY)
     version = 4 if family == _IPV4 else 6
-    return InterfaceAddress(_name(interface), f"{ip_address(packed)}/{prefix}", version, is_temporary)
+    return InterfaceAddress(interface_name(interface), f"{ip_address(packed)}/{prefix}", version, is_temporary)
 
 
 def way_to(family: str) -> NextHop | None:
@@ -90,11 +88,4 @@ def way_to(family: str) -> NextHop | None:
     if (interface := int.from_bytes(values.get(RTA_OIF, b""), sys.byteorder)) == 0:
         return None
     gateway = values.get(RTA_GATEWAY) or values.get(RTA_VIA, b"")[2:]
-    return NextHop(_name(interface), str(ip_address(gateway)) if gateway else "")
-
-
-def _name(interface: int) -> str:
-    """Its name; its number where it is gone."""
-    with suppress(OSError):
-        return socket.if_indextoname(interface)
-    return f"interface {interface}"
+    return NextHop(interface_name(interface), str(ip_address(gateway)) if gateway else "")

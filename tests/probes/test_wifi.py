@@ -65,7 +65,7 @@ def test_the_tables_are_well_formed_and_tell_no_name_and_no_address_of_a_network
         if probe.enabled or probe.sensitivity is Sensitivity.PUBLIC:
             assert not {"ssid", "bssid", "address"} & {metric.name for metric in probe.table.metrics}
     assert [(probe.enabled, probe.sensitivity) for probe in probes] == [
-        *[(True, Sensitivity.PUBLIC)] * 2,
+        *[(True, Sensitivity.PUBLIC)] * 3,
         *[(False, Sensitivity.RESTRICTED)] * 2,
     ]
 

@@ -40,6 +40,7 @@ NAMELESS = {
     "session": "loginctl lists sessions, and counts none",
     "unit": "systemctl shows what units are, and counts nothing",
     "watchdog": "wdctl prints bits and texts, without a name",
+    "wifi_connection": "iw prints events in words, and counts none",
     "zswap": "the files of debugfs alone have names for it",
 }
 

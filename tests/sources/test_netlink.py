@@ -63,3 +63,8 @@ def test_what_the_kernel_does_not_have_is_not_found() -> None:
 def test_an_attribute_is_padded_and_says_how_long_it_is(value: bytes, spelled: str) -> None:
     assert netlink.attribute(7, value) == bytes.fromhex(spelled)
     assert netlink.attributes(netlink.attribute(7, value)) == {7: value}
+
+
+@pytest.mark.parametrize("number", [-(2**63), -1, 0, 2**31 - 1, 2**32, 2**63 - 1])
+def test_an_interface_that_there_is_not_has_its_number(number: int) -> None:
+    assert netlink.interface_name(number) == f"interface {number}"
