@@ -70,8 +70,7 @@ class CrashRecords:
             panics = [record for record in (_record(path, ns) for path, ns in there.items()) if record.line]
             if panics and is_first(host, PANIC_NOTE):
                 last = max(panics)
-                known_from = "pstore" if last.time_ns != ABSENT else ""
-                host.tell_event(KIND, PANIC, last.line, happened_ns=last.time_ns, known_from=known_from)
+                host.tell_event(KIND, PANIC, last.line, happened_ns=last.time_ns, known_from="pstore")
         yield "", (len(there),)
 
 
@@ -120,7 +119,7 @@ def watchdogs(host: Host) -> Iterator[Row]:
     rows = list(rows_of(islice(host.names(WATCHDOGS), WATCHDOGS_MAX), lambda name: _watchdog(host, name)))
     resets = [f"{name} ({row[2]}): {cause_of(int(row[0]))}" for name, row in rows if row and int(row[0]) > 0]
     if resets and is_first(host, WATCHDOG_NOTE):
-        host.tell_event(KIND, WATCHDOG, "; ".join(resets))
+        host.tell_event(KIND, WATCHDOG, "; ".join(resets), known_from="watchdog")
     yield from rows
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sysmond.archiver import auto_pins, children, disk_writes, merge_job, retention_job
+from sysmond.archiver import auto_pins, boot_before, children, disk_writes, merge_job, retention_job
 from sysmond.base.model import FINEST_TIER
 from sysmond.errors import Error
 from sysmond.machine import control, note
@@ -29,6 +29,7 @@ from sysmond.ring import frame, progress, skipped_rings
 from sysmond.ring.frame import Layout
 from sysmond.sampler import quarantine
 from sysmond.sampler.quarantine import Conduct, Record
+from sysmond.sources import settings
 from sysmond.store import archive, pins
 from sysmond.store.pins import Pin
 from sysmond.tasks.bpf import report
@@ -246,6 +247,16 @@ def readers(folders: Folders) -> dict[str, Reader]:
             f"{folders.state}/{disk_writes.FILE}",
             {"boot": "", "counts": {"size": [1, 2, 3, 4]}},
             lambda: disk_writes.leave(folders.state, disk_writes.take(folders.state), {"size": [1, 1, 1, 1]}),
+        ),
+        "boot before": Reader(
+            f"{folders.state}/{boot_before.FILE}",
+            {"boot": BOOT, "settings": {"vm.swappiness": "60"}},
+            lambda: boot_before.carry_on(folders, {}, BOOT[::-1]),
+        ),
+        "settings": Reader(
+            f"{archiver}/{settings.NOTE_BEFORE}",
+            {"vm.swappiness": "60"},
+            lambda: settings.noted(f"{archiver}/{settings.NOTE_BEFORE}"),
         ),
         "place": Reader(
             f"{archiver}/{children.PLACE_FILE}", {"point": "/", "disks": ["sda"]}, lambda: children.known_place(folders)

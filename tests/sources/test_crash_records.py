@@ -100,7 +100,7 @@ def test_what_systemd_moved_in_this_boot_counts_and_what_it_moved_earlier_does_n
     assert read(host) == (0, [])
     leave(host, f"{folder}2/001/dmesg.txt", RECORD, booted_ns() + SECOND_NS)
     count, [event] = read(host)
-    assert (count, event.text, event.happened_ns, event.known_from) == (1, LINE, ABSENT, "")
+    assert (count, event.text, event.happened_ns, event.known_from) == (1, LINE, ABSENT, "pstore")
 
 
 def test_a_record_that_does_not_say_when_it_was_has_no_time(host: Host) -> None:
@@ -146,7 +146,7 @@ def test_a_watchdog_that_reset_the_machine_is_told_once_a_boot(host: Host) -> No
         ("watchdog2", (ABSENT, ABSENT, ABSENT)),
     ]
     [event] = host.take_events()
-    assert event[:3] == ("boot ended", "watchdog", "watchdog0 (iTCO_wdt): nobody fed it")
+    assert event == HostEvent("boot ended", "watchdog", "watchdog0 (iTCO_wdt): nobody fed it", known_from="watchdog")
     list(watchdogs(host))
     assert host.take_events() == []
 
