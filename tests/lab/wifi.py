@@ -27,7 +27,7 @@ RADIOS = Path("/sys/kernel/debug/ieee80211")
 
 @pytest.fixture(scope="module")
 def ground() -> Iterator[Ground]:
-    with sensing(("wifi", "wifi_channel", "wifi_ssid")) as ground:
+    with sensing(("wifi", "wifi_channel", "wifi_connection", "wifi_ssid")) as ground:
         yield ground
 
 
@@ -106,8 +106,10 @@ def test_wifi_has_the_name_of_its_network_where_it_was_asked_for(connected: Grou
     connected.comes_to("wifi_ssid", STATION, lambda: {"ssid": NETWORK})
 
 
-def test_wifi_that_is_disconnected_has_no_signal(connected: Ground) -> None:
+def test_wifi_that_is_disconnected_has_no_signal_and_that_is_counted(connected: Ground) -> None:
+    connected.comes_to("wifi_connection", STATION, lambda: {"connected": 1, "disconnected": 0})
     run("iw", "dev", STATION, "disconnect")
+    connected.comes_to("wifi_connection", STATION, lambda: {"connected": 1, "disconnected": 1})
     gone_ns = time.time_ns() + LATE_NS
     wait_until(lambda: connected.rows("load", "", gone_ns + 4 * LATE_NS))
     assert {row.cells["signal"] for row in connected.rows("wifi", STATION, gone_ns)} <= {None}
