@@ -3,7 +3,8 @@
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -11,6 +12,7 @@ from sysmond.bus.direct import Direct
 from sysmond.bus.wire.adapter import DBUS, DBUS_PATH, Call, Connection, RemoteError, Variant, variant
 from sysmond.bus.wire.errors import RefusedError, UnavailableError, bus_error
 from sysmond.bus.wire.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH
+from sysmond.bus.wire.outgoing import close_all
 from sysmond.errors import BusyError, Error, NotPermittedError, TooMuchError, UsageError
 from sysmond.machine import recorders
 from sysmond.machine.folders import SYSTEM_RUNTIME, Folders
@@ -18,6 +20,8 @@ from sysmond.machine.folders import SYSTEM_RUNTIME, Folders
 # Polkit may ask somebody for a password, and a flush waits for the disk.
 ANSWER_S = 150.0
 SIGNALS_MAX = 1000
+# Of descriptors that nobody has asked for.
+DESCRIPTORS_MAX = 64
 OBJECT_MANAGER = "org.freedesktop.DBus.ObjectManager"
 
 _BUS = (DBUS, DBUS_PATH, DBUS)
@@ -44,6 +48,7 @@ class Client:
         self._connection: Connection | None = None
         self._signals: asyncio.Queue[Call | None] = asyncio.Queue(maxsize=SIGNALS_MAX)  # None: nothing more will come.
         self._closing: asyncio.Task[None] | None = None
+        self._descriptors: deque[int] = deque()
 
     async def connect(self, address: str) -> None:
         """Connect to ``system``, ``session``, or the bus at an address.
@@ -51,15 +56,16 @@ class Client:
         :raises Error: where there is no such bus.
         """
         try:
-            self._connection = await Connection.connect(address, _not_for_us, self._enqueue)
+            self._connection = await Connection.connect(address, _not_for_us, self._enqueue, self._keep)
         except UnavailableError as refusal:
             raise Error(f"{self._place}: no connection: {str(refusal).removeprefix(f'{address}: ')}") from refusal
         self._closing = asyncio.create_task(self._close_signals(self._connection))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End the connection."""
         if self._connection is not None:
             self._connection.close()
+        close_all(self._descriptors)
 
     async def call(self, member: str, signature: str = "", *body: Any) -> Any:  # noqa: ANN401  what D-Bus gives
         """Call a method of the Manager; one value is given as it is, several as a list.
@@ -67,6 +73,16 @@ class Client:
         :raises Error: with the service's own line, of the class that its name stands for.
         """
         return await self._ask((BUS_NAME, OBJECT_PATH, MANAGER), member, signature, *body)
+
+    async def lock(self, member: str, signature: str, *body: Any) -> int:  # noqa: ANN401  as ``call``
+        """Call a method that gives a descriptor, which is the caller's from now on.
+
+        :raises Error: as ``call``.
+        """
+        await self.call(member, signature, *body)
+        if not self._descriptors:
+            raise Error(f"{self._place}: {member}: the bus passes no descriptors")
+        return self._descriptors.popleft()
 
     async def objects(self) -> dict[str, dict[str, dict[str, Any]]]:
         """Every object of the service with its interfaces and their properties.
@@ -104,6 +120,11 @@ class Client:
                 yield [plain(value) for value in signal.body]
             elif signal.member == "NameOwnerChanged" and signal.body[0] == BUS_NAME and not signal.body[2]:
                 raise Error(f"{self._place}: sysmond is gone")
+
+    def _keep(self, descriptors: Sequence[int]) -> None:
+        room = DESCRIPTORS_MAX - len(self._descriptors)
+        self._descriptors += descriptors[:room]
+        close_all(descriptors[room:])
 
     def _enqueue(self, signal: Call) -> None:
         with suppress(asyncio.QueueFull):
@@ -178,6 +199,15 @@ class DirectClient(Client):
         async for event in self._recorder.happened():
             yield event
 
+    async def lock(self, member: str, signature: str, *body: Any) -> int:  # noqa: ANN401  as ``call``
+        """Its descriptor: nothing had to be passed."""
+        descriptor: int = await self.call(member, signature, *body)
+        return descriptor
+
+    async def close(self) -> None:
+        """End what was begun in this process."""
+        await self._recorder.leave()
+
     async def _ask(self, where: tuple[str, str, str], member: str, signature: str = "", *body: Any) -> Any:  # noqa: ANN401
         del signature
         try:
@@ -210,7 +240,7 @@ async def connect(where: argparse.Namespace) -> AsyncIterator[Client]:
     try:
         yield client
     finally:
-        client.close()
+        await client.close()
 
 
 async def _on_bus(address: str) -> Client:
@@ -235,7 +265,7 @@ async def _search(where: argparse.Namespace) -> Client:
         client = await _on_bus(address)
         if await client.has(BUS_NAME):
             return client
-        client.close()
+        await client.close()
         absence = f"{address} bus: no sysmond there ({BUS_NAME})"
     except Error as refusal:
         absence = str(refusal)

@@ -20,7 +20,7 @@ from sysmond.errors import UsageError, nearest
 
 DEFAULT = "default"
 NO_OPTIONS: dict[str, Any] = {}
-Command = Callable[[Client, argparse.Namespace], Awaitable[CommandOutput | None]]
+Command = Callable[[Client, argparse.Namespace], Awaitable[CommandOutput | int | None]]
 
 
 async def status(client: Client, _: argparse.Namespace) -> CommandOutput:
@@ -490,6 +490,13 @@ async def watch(client: Client, options: argparse.Namespace) -> None:
     await run(client, await _metrics(client, options.paths), options)
 
 
+async def hold(client: Client, options: argparse.Namespace) -> int:
+    """Probes read at another interval, or the disk left alone, while a command runs."""
+    from sysmon_tools.hold import run  # noqa: PLC0415  as above
+
+    return await run(client, options)
+
+
 def _table_of(rows: Sequence[dict[str, Any]]) -> None:
     table(tuple(rows[0]) if rows else (), [[str(value) for value in row.values()] for row in rows])
 
@@ -521,4 +528,5 @@ COMMANDS: dict[str, Command] = {
     "overhead": overhead,
     "doctor": doctor,
     "watch": watch,
+    "hold": hold,
 }

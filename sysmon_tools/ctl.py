@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from sysmond import __version__
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "sysmonctl"
 PROBE = "probe"
+HOLD = "hold"
 # Commands about a probe, before whose name the word may stand.
 _OF_PROBES = frozenset({"enable", "disable", "reset"})
 _WITH_VALUE = frozenset({"--bus", "--runtime-dir", "--state-dir"})
@@ -27,6 +29,19 @@ EPILOG = """\
 NAME is the name of a probe's table, as 'sysmonctl list probes' shows it. T is spelled as for sysmon-extract.
 
 exit status: 0 done; 1 failure, also where no sysmond answers; 2 wrong usage; 77 no permission.
+"""
+
+
+HOLD_EPILOG = """\
+examples:
+  sysmonctl hold --interval 30s --why 'on battery'
+  sysmonctl hold process cgroup --interval 10s -- make -j8
+  sysmonctl hold disk --interval 100ms -- dd if=/dev/zero of=file bs=1M count=1000
+  sysmonctl hold --no-flush -- ./measure
+
+It holds while COMMAND runs, or without one until Ctrl-C, and never longer than this program lives.
+
+exit status: that of COMMAND; 126 it cannot be started; 127 there is none; 128 + N a signal N ended it.
 """
 
 
@@ -93,7 +108,21 @@ def parser() -> Parser:
     watch = command("watch", "show the newest values, every second")
     watch.add_argument("paths", metavar="METRIC", nargs="+", help="table[/metric][@instance], with * and ?")
     watch.add_argument("--count", metavar="N", type=_count, help="end after N times")
+    _add_hold(command(HOLD, "read probes at another interval, or leave the disk alone, while a command runs"))
     return made
+
+
+def _add_hold(made: argparse.ArgumentParser) -> None:
+    made.usage = "%(prog)s [NAME ...] [--interval D] [--no-flush] [--why TEXT] [-- COMMAND ...]"
+    made.formatter_class = argparse.RawDescriptionHelpFormatter
+    made.epilog = HOLD_EPILOG
+    made.add_argument("names", metavar="NAME", nargs="*", help="probes, by their tables (default: all, less often)")
+    made.add_argument(
+        "--interval", metavar="D", help="read them so often: less often than now (1s to 60s), or more often"
+    )
+    made.add_argument("--no-flush", action="store_true", help="write nothing to the disk, unless memory is full")
+    made.add_argument("--why", metavar="TEXT", help="the gap says so (default: the command)")
+    made.set_defaults(run=[])
 
 
 def _add_common(made: argparse.ArgumentParser, default: str | None) -> None:
@@ -129,6 +158,14 @@ def with_kind(words: Sequence[str]) -> list[str]:
     return [*words[: at + 1], *([PROBE] if is_left_out else []), *rest]
 
 
+def with_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split off the command that ``hold`` runs: all behind the first ``--``."""
+    own = list(takewhile(lambda word: word != "--", words))
+    values = {place + 1 for place, word in enumerate(own) if word in _WITH_VALUE}
+    named = [word for place, word in enumerate(own) if place not in values and not word.startswith("-")]
+    return (own, list(words[len(own) + 1 :])) if named[:1] == [HOLD] else (list(words), [])
+
+
 def _complete(options: argparse.Namespace) -> int:
     from sysmon_tools.complete import offer  # noqa: PLC0415  as below; this one needs none of that
 
@@ -142,6 +179,8 @@ def _run(options: argparse.Namespace) -> int:
     output = asyncio.run(_answer(options))
     if output is None:
         return 0
+    if isinstance(output, int):
+        return output
     if options.json:
         put(json.dumps(output.document))
     else:
@@ -149,7 +188,7 @@ def _run(options: argparse.Namespace) -> int:
     return output.code
 
 
-async def _answer(options: argparse.Namespace) -> "CommandOutput | None":
+async def _answer(options: argparse.Namespace) -> "CommandOutput | int | None":
     from sysmon_tools.client import connect  # noqa: PLC0415  what speaks to the bus, and rich: not for a wrong option
     from sysmon_tools.commands import COMMANDS  # noqa: PLC0415  as above
 
@@ -164,7 +203,10 @@ async def _answer(options: argparse.Namespace) -> "CommandOutput | None":
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; give its exit code."""
     try:
-        options = parser().parse_args(with_kind(sys.argv[1:] if arguments is None else arguments))
+        words, command = with_command(sys.argv[1:] if arguments is None else arguments)
+        options = parser().parse_args(with_kind(words))
+        if command:
+            options.run = command
         code = _complete(options) if options.command == "complete" else _run(options)
         sys.stdout.flush()
     except Error as wrong:

@@ -78,6 +78,11 @@ class Direct:
                 yield [each.boottime_ns + offset_ns, clean(each.kind), clean(each.subject), clean(each.text)]
             self._check()
 
+    async def leave(self) -> None:
+        """End what was begun on behalf of who asks."""
+        for end in self._part.when_left:
+            await end()
+
     def _follow_plan(self) -> None:
         """Take the plan that is in force now: what was changed a moment ago counts."""
         with suppress(OSError, CorruptError):  # It is being replaced, or gone with its recorder.

@@ -162,6 +162,13 @@ class Holds(Interface):
             self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_later(RISEN_S, self._renew)
 
+    async def end(self) -> None:
+        """End all of them, and wait until the other parts know: this process is about to end."""
+        for hold in list(self._there.values()):
+            self._end(hold)
+        while self._telling:
+            await asyncio.wait(self._telling)
+
     def follow_watched(self) -> None:
         """Somebody watches other tables than before: those are not held back."""
         tables = tuple(dict.fromkeys(table for hold in self._of(BACK) for table in hold.tables))

@@ -52,6 +52,7 @@ def _values(part: BusPart, probes: Probes, readers: Readers) -> list[Interface]:
     subscriptions.when_changed = holds.follow_watched
     part.when_recorded += [events.receive, holds.receive]
     part.needed_by.append(holds.are_there)
+    part.when_left.append(holds.end)
     return [
         Values(latest),
         History(readers, latest),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the modules of the bus part share: settings, the plan that is in force, the service on the bus."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from sysmond.bus.commands import CommandRunner
 from sysmond.bus.wire.service import Service
@@ -30,5 +30,7 @@ class BusPart:
         """Called with boot time in ns, kind, subject and text of an event, and whether it is restricted."""
         self.when_forgiven: list[Callable[[], None]] = []
         """Called when the lanes were told to forget what they hold against a table."""
+        self.when_left: list[Callable[[], Awaitable[None]]] = []
+        """Called, and waited for, when who asks in this very process is about to end."""
         self.needed_by: list[Callable[[], bool]] = [lambda: not self.service.is_idle]
         """Each says whether something is there that ends with this part."""

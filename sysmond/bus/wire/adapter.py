@@ -180,13 +180,18 @@ class _Reader:
         received: Callable[[bytes], None],
         refuse: Callable[[TooLong], None],
         read: Callable[[], None],
+        passed: Callable[[Sequence[int]], None],
     ) -> None:
-        """``received``, ``refuse``: are given each message; ``read``: called when what has come has been read."""
+        """``received``, ``refuse``: are given each message; ``read``: called when what has come has been read.
+
+        ``passed``: is given descriptors, before the message that they came with.
+        """
         self._bus = bus
         self._socket = _socket_of(bus)
         self._received = received
         self._refuse = refuse
         self._when_read = read
+        self._passed = passed
         self._incoming = Incoming()
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._read)
 
@@ -200,7 +205,7 @@ class _Reader:
     def _read_once(self) -> bool:
         """Read once, whether there may be more."""
         try:
-            content, passed, _, _ = self._socket.recvmsg(READ_BYTES, _PASSED_BYTES)
+            content, passed, _, _ = self._socket.recvmsg(READ_BYTES, _PASSED_BYTES, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return False
         except OSError as failure:
@@ -209,7 +214,7 @@ class _Reader:
         for level, kind, descriptors in passed:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 whole = len(descriptors) - len(descriptors) % _DESCRIPTOR_BYTES
-                close_all(array.array("i", descriptors[:whole]))
+                self._passed(array.array("i", descriptors[:whole]))
         if not content:
             _end(self._bus, EOFError("it closed the connection"))
             return False
@@ -235,8 +240,14 @@ def _read(content: bytes) -> Message:
 class Connection:
     """One connection to one bus, from ``connect`` until ``lost`` says why it ended."""
 
-    def __init__(self, bus: MessageBus, called: Callable[[Call], object], signalled: Callable[[Call], None]) -> None:
-        """``called``, ``signalled``: are given every method call and every signal, unread, and must not wait."""
+    def __init__(
+        self,
+        bus: MessageBus,
+        called: Callable[[Call], object],
+        signalled: Callable[[Call], None],
+        passed: Callable[[Sequence[int]], None],
+    ) -> None:
+        """Nothing has come. The arguments but ``bus``: as of ``connect``."""
         self._bus = bus
         self._called = called
         self._signalled = signalled
@@ -245,20 +256,27 @@ class Connection:
         self.when_moved: Callable[[], None] = _nothing
         """Called when what has come has been read, and when all is with the bus that had to wait."""
         self._outgoing = Outgoing(_socket_of(bus), partial(_end, bus), self._moved)
-        _Reader(bus, self._received, self._refuse, self._moved)
+        _Reader(bus, self._received, self._refuse, self._moved, passed)
 
     @classmethod
     async def connect(
-        cls, address: str, called: Callable[[Call], object], signalled: Callable[[Call], None]
+        cls,
+        address: str,
+        called: Callable[[Call], object],
+        signalled: Callable[[Call], None],
+        passed: Callable[[Sequence[int]], None] = close_all,
     ) -> "Connection":
         """Connect to ``system``, ``session``, or the bus at an address; never over a network.
+
+        ``called``, ``signalled``: are given every method call and every signal, unread, and must not wait. ``passed``:
+        is given the descriptors that come, and closes them.
 
         :raises UnavailableError: where there is no bus, or it does not let us in.
         """
         try:
             async with asyncio.timeout(CONNECT_S):
                 bus = MessageBus(bus_address=_local(address), negotiate_unix_fd=True)
-                return cls(await bus.connect(), called, signalled)
+                return cls(await bus.connect(), called, signalled, passed)
         except TimeoutError as silence:
             raise UnavailableError(f"{address}: no answer within {CONNECT_S:.0f} s") from silence
         except UnavailableError:
