@@ -170,7 +170,8 @@ def parser() -> Parser:
     add("--all-events", action="store_true", help="beside an answer all that happened in its range, not only what may"
         " explain something")  # fmt: skip
     add("--list", action="store_true", help="list what is recorded, instead of values: a line a series; for"
-        " people without a PATH a line a table")  # fmt: skip
+        " people a line a table, or of a table a line a metric")  # fmt: skip
+    add("--instances", action="store_true", help="with --list: a line an instance (disk, CPU, interface ...)")
     add("--explain", action="store_true", help="tell how each column is computed, instead of its values: kernel source,"
         " formula, tiers, resampling, gaps")  # fmt: skip
     add("--raw", action="store_true", help="one row a tick, counters as stored, no rates")
@@ -208,11 +209,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     notations = [f"--{name}" for name in ("utc", "local", "epoch") if getattr(options, name)]
     if len(notations) > 1:
         raise UsageError(f"{' and '.join(notations)}: only one of them")
-    if options.list and options.explain:
-        raise UsageError("--list and --explain: only one of them")
-    for name in ("drop", "summary"):
-        if options.list and getattr(options, name):
-            raise UsageError(f"--{name} means nothing with --list")
+    _check_list(options)
     for name in ("sample", "stat", "raw", "explain", "group_by", "percentile"):
         if options.summary and tasks.is_given(getattr(options, name)):
             raise UsageError(f"--summary and --{name.replace('_', '-')}: expected only one of them")
@@ -221,6 +218,20 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     _check_times(options)
     options.is_long = tasks.concerns(options)
     return options
+
+
+def _check_list(options: argparse.Namespace) -> None:
+    """Refuse what a list has nothing of.
+
+    :raises UsageError: naming it.
+    """
+    if options.list and options.explain:
+        raise UsageError("--list and --explain: only one of them")
+    if options.instances and not options.list:
+        raise UsageError("--instances goes with --list")
+    for name in ("drop", "summary"):
+        if options.list and getattr(options, name):
+            raise UsageError(f"--{name} means nothing with --list")
 
 
 def _check_choice(kind: str, word: str | None, known: Sequence[str]) -> None:
@@ -474,8 +485,13 @@ def _list(archive: Queryable, options: argparse.Namespace, chosen: str) -> list[
     ]
     is_restricted = any(map(_is_restricted, listed))
     style = _style(options, chosen)
-    is_short = chosen == "table" and options.paths == [tasks.EVERYTHING]
-    pieces = listing.tables(listed, style) if is_short else listing.write(chosen, listed, style)
+    is_short = chosen == "table" and not any("/" in path or "@" in path for path in options.paths)
+    if options.instances:
+        pieces = listing.instances(chosen, listed, style)
+    elif is_short:
+        pieces = (listing.tables if options.paths == [tasks.EVERYTHING] else listing.metrics)(listed, style)
+    else:
+        pieces = listing.write(chosen, listed, style)
     show(pieces, options.output_file, style, is_restricted=is_restricted)
     return list(dict.fromkeys(warnings))
 

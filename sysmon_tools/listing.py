@@ -2,7 +2,8 @@
 """Writes the catalogue of what has been recorded: path, unit, semantics, from, to, resolution, sensitivity.
 
 A long table is one line of it: instead of semantics it says what its rows are about. What is derived is marked so.
-For people who name nothing it is a line a table.
+For people who name nothing it is a line a table, and for those who name a table a line a metric. Instances are listed
+where they are asked for.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,11 +14,14 @@ from sysmon_tools.rows import WRITERS
 from sysmon_tools.style import Style
 from sysmond.base.result import Entry, LongEntry
 from sysmond.base.timespec import Notation, format_step
+from sysmond.errors import Error
 
 FIELDS = ("path", "unit", "semantics", "from", "to", "resolution", "sensitivity")
 # Of what programs read, not people: also what it is.
 _DOC = "doc"
 _SHORT_FIELDS = ("path", "unit", "semantics", "every", "meaning")
+_OF_METRICS = ("path", "unit", "semantics", "every", "instances", "meaning")
+_OF_INSTANCES = ("table", "instance", "per", "series", "from", "to", "sensitivity")
 _OF_TABLES = ("table", "per", "series", "sensitivity", "about")
 # So long is what is said of a table, at most.
 _WIDTH = 72
@@ -63,11 +67,53 @@ def tables(entries: Iterable[Listed], style: Style) -> Iterator[bytes]:
     for entry in entries:
         by_table.setdefault(entry.path.partition("/")[0], []).append(entry)
     rows = (_table(name, listed) for name, listed in sorted(by_table.items()))
+    yield from _aligned(_OF_TABLES, rows, style)
+    yield b"# --list TABLE lists its metrics, --list TABLE --instances its instances, --list TABLE/METRIC its series\n"
+
+
+def metrics(entries: Iterable[Listed], style: Style) -> Iterator[bytes]:
+    """Write a line a metric, for people: what it is, and how many instances have it. Of a long table it is one line."""
+    by_metric: dict[str, list[Listed]] = {}
+    for entry in entries:
+        by_metric.setdefault(entry.path.partition("@")[0], []).append(entry)
+    rows = (_metric(path, listed) for path, listed in by_metric.items())
+    yield from _aligned(_OF_METRICS, rows, style)
+
+
+def instances(chosen: str, entries: Iterable[Listed], style: Style) -> Iterator[bytes]:
+    """Write a line an instance in one of the formats of rows: how many series it has, and from when to when.
+
+    :raises Error: where there is none.
+    """
+    by_instance: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        path, separator, instance = entry.path.partition("@")
+        if separator and isinstance(entry, Entry):
+            by_instance.setdefault((path.partition("/")[0], instance), []).append(entry)
+    if not by_instance:
+        raise Error("no instances: such tables have one row for the whole system, or rows that come and go")
+
+    def row(table: str, instance: str, listed: Sequence[Entry]) -> tuple[object, ...]:
+        times = min(entry.start_ns for entry in listed), max(entry.end_ns for entry in listed)
+        first = listed[0]
+        return table, instance, first.per, len(listed), *map(style.time, times), str(first.sensitivity)
+
+    rows = [row(*key, listed) for key, listed in sorted(by_instance.items())]
+    if chosen == "table":
+        return _aligned(_OF_INSTANCES, rows, style)
+    return WRITERS[chosen](_OF_INSTANCES, rows)
+
+
+def _aligned(names: Sequence[str], rows: Iterable[Sequence[object]], style: Style) -> Iterator[bytes]:
     if style.screen is None:
-        yield from WRITERS["table"](_OF_TABLES, rows)
-    else:
-        yield from terminal_answer.write_rows(_OF_TABLES, rows, style.screen)
-    yield b"# --list PATH lists the series of a table, or a metric of every table\n"
+        return WRITERS["table"](names, rows)
+    return terminal_answer.write_rows(names, rows, style.screen)
+
+
+def _metric(path: str, listed: Sequence[Listed]) -> tuple[object, ...]:
+    unit, semantics, every, meaning = _for_people(listed[0])
+    count = sum("@" in entry.path for entry in listed)
+    return path, unit, semantics, every, count or None, meaning
 
 
 def _table(name: str, listed: Sequence[Listed]) -> tuple[object, ...]:

@@ -113,7 +113,10 @@ def concerns(options: argparse.Namespace) -> bool:
         given = "no PATH" if options.paths == [EVERYTHING] else options.paths[0]
         raise UsageError(f"{_spelled(asking)} with {given}: rows are of a table; {_instead(options)}")
     _check_together(options)
-    return True
+    if options.instances and long_tables:
+        table = long_tables[0]
+        raise UsageError(f"--instances of {table}: its rows come and go; {table} --from=T gives them")
+    return not options.instances
 
 
 def is_given(value: object) -> bool:
