@@ -65,7 +65,7 @@ def blocks(parts: Sequence[bytes | Cells], rows: int) -> Iterator[bytes]:
     position = 0
     for part, width in zip(parts, widths, strict=True):
         if isinstance(part, bytes):
-            matrix[:, position : position + width] = _constant(part)
+            matrix[:, position : position + width] = constant(part)
         else:
             placed.append((position, part))
         position += width
@@ -139,7 +139,7 @@ class NumberCells:
         """Lay the cells out for numbers between ``low`` and ``high``."""
         top = max(abs(low), abs(high))
         self._source = source
-        self._absent = _constant(absent)
+        self._absent = constant(absent)
         self._negative = low < 0
         self._unit = 10**scale
         # Groups of digits before the point, and behind it after the first word with its three.
@@ -157,7 +157,7 @@ class NumberCells:
         values, missing = self._source.read(start, start + len(words))
         position = 0
         if self._negative:
-            words[:, 0] = np.where(values < 0, _constant(b"-")[0], 0)
+            words[:, 0] = np.where(values < 0, constant(b"-")[0], 0)
             values = np.abs(values)
             position = 1
         magnitude = values.astype(self._dtype)
@@ -233,9 +233,9 @@ class TimeCells:
         self._ahead_s = np.array(ahead_s, np.int64)
         texts = [offset_text(offset, notation).encode() + quote for offset in ahead_s] or [b""]
         words = max(_width(len(text)) for text in texts)
-        self._suffixes = np.array([_constant(text.ljust(4 * words, _NUL)) for text in texts])
-        self._quote = _constant(quote)
-        self._absent = _constant(absent)
+        self._suffixes = np.array([constant(text.ljust(4 * words, _NUL)) for text in texts])
+        self._quote = constant(quote)
+        self._absent = constant(absent)
         self.width = max(len(self._quote) + _CLOCK_WORDS + self._thousands + words, len(self._absent))
 
     def fill(self, words: Words, start: int) -> None:
@@ -363,5 +363,6 @@ def _width(length: int) -> int:
     return -(-length // 4)
 
 
-def _constant(text: bytes) -> Words:
+def constant(text: bytes) -> Words:
+    """A text as words."""
     return np.frombuffer(text.ljust(4 * _width(len(text)), _NUL), np.uint32)

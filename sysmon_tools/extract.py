@@ -52,6 +52,7 @@ _SUFFIXES = {
     ".json": "json",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".kv": "kv",
     ".txt": "table",
     ".h5": "hdf5",
     ".hdf5": "hdf5",
@@ -154,9 +155,7 @@ def parser() -> Parser:
     add("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: by the file's suffix, else csv;"
         " on a terminal, table)")  # fmt: skip
     add("--units", action="store_true", help="units in the header of csv and tsv")
-    add(
-        "--no-comments", action="store_true", help="no lines with # about gaps, events and units, in csv, tsv and table"
-    )
+    add("--no-comments", action="store_true", help="no lines about gaps, events and units, in csv, tsv, kv and table")
     add("--spreadsheet", action="store_true", help="csv or tsv for a spreadsheet: --units, --no-comments, and no text"
         " that it would compute")  # fmt: skip
     add("--no-timestamps", action="store_true", help="openmetrics: only the newest values, for node_exporter's textfile"
@@ -400,7 +399,7 @@ def _check_format(options: argparse.Namespace, chosen: str) -> None:
     for option, formats in (
         ("units", _DELIMITED),
         ("spreadsheet", _DELIMITED),
-        ("no_comments", (*_DELIMITED, "table")),
+        ("no_comments", (*_DELIMITED, "kv", "table")),
     ):
         if getattr(options, option) and chosen not in formats:
             raise UsageError(f"--{option.replace('_', '-')} with format {chosen!r}: expected {' or '.join(formats)}")

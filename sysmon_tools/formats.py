@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from sysmon_tools.cells import Cells, TimeCells, blocks, column_cells, integer_cells
+from sysmon_tools.key_values import LineCells, PairCells, spelled_line, word
 from sysmon_tools.style import Style
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, Column, Event, Gap, Int64Array, Result
 from sysmond.base.terminal import printable
@@ -213,6 +214,46 @@ def write_jsonl(result: Result, style: Style) -> Iterator[bytes]:
     yield from jsonl_remarks(result, style)
 
 
+def kv_remarks(remarks: Remarks, style: Style) -> Iterator[bytes]:
+    """Write a line for each gap, ``gap=CAUSE table=… from=… to=…``, and for each event, ``event=KIND time=…``."""
+    if not style.has_comments:
+        return
+    for gap in remarks.gaps:
+        times = ("from", style.time(gap.start_ns)), ("to", style.time(gap.end_ns))
+        detail = [("detail", gap.detail)] if gap.detail else []
+        yield spelled_line([("gap", str(gap.cause)), ("table", gap.table), *times, *detail])
+    for event in style.shown(remarks.events):
+        words = ("subject", event.subject), ("text", event.text)
+        said = [(name, text) for name, text in words if text]
+        yield spelled_line([("event", event.kind), ("time", style.time(event.time_ns)), *said])
+
+
+def write_kv(result: Result, style: Style) -> Iterator[bytes]:
+    """Write ``key=value`` lines: of rows one each, of series one a moment and instance that has any value."""
+    times: list[bytes | Cells] = [b"time=", time_cells(result.times_ns, style)]
+    of_things: dict[str, list[PairCells]] = {}
+    for label, column in zip(labels(result.columns), result.columns, strict=True):
+        thing, key = ("", label) if result.table else _of_thing(label, column)
+        pair = PairCells(key, value_cells(column, style, spell=word))
+        of_things.setdefault(thing, []).append(pair)
+    if "" in of_things:
+        parts: list[bytes | Cells] = [*times, *of_things[""], b"\n"]
+    else:
+        parts = [LineCells([*times, thing.encode()], pairs) for thing, pairs in of_things.items()]
+    yield from blocks(parts, len(result.times_ns))
+    yield from kv_remarks(result, style)
+
+
+def _of_thing(label: str, column: Column) -> tuple[str, str]:
+    """What a series is about, as words of a line, and what it is called there; nothing for what is no series."""
+    path, at, instance = column.path.partition("@")
+    table, slash, metric = path.partition("/")
+    if not slash:
+        return "", label
+    thing = f" table={table}" + (f" instance={word(instance).decode()}" if at else "")
+    return thing, metric + label.removeprefix(column.path)
+
+
 def _table_text(text: str) -> bytes:
     return printable(text).encode()
 
@@ -300,6 +341,7 @@ WRITERS: dict[str, Writer] = {
     "tsv": write_tsv,
     "json": write_json,
     "jsonl": write_jsonl,
+    "kv": write_kv,
     "table": write_table,
     "openmetrics": _write_openmetrics,
 }

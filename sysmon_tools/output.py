@@ -24,7 +24,7 @@ STANDARD_OUTPUT = "-"
 # What needs a file: the format, and the usual suffix of its name.
 FILE_FORMATS = {"hdf5": "h5", "parquet": "parquet", "arrow": "arrow"}
 # What rows of any kind are written in; answers have more.
-ROW_FORMATS = ("csv", "tsv", "json", "jsonl", "table")
+ROW_FORMATS = ("csv", "tsv", "json", "jsonl", "kv", "table")
 
 # What ends a program from outside; SIGINT is a KeyboardInterrupt already.
 _ENDING = (signal.SIGTERM, signal.SIGHUP)

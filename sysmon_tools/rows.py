@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from sysmon_tools.formats import Remarks, comments, delimited_field, json_remarks, jsonl_remarks, no_formula
+from sysmon_tools.formats import (
+    Remarks,
+    comments,
+    delimited_field,
+    json_remarks,
+    jsonl_remarks,
+    kv_remarks,
+    no_formula,
+)
+from sysmon_tools.key_values import spelled_line
 from sysmon_tools.output import display, send, show
 from sysmon_tools.style import Style
 from sysmon_tools.terminal_answer import write_remarks, write_rows
@@ -55,6 +64,13 @@ def _jsonl(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
     yield from (f"{text}\n".encode() for text in _objects(names, rows))
 
 
+def _kv(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
+    for row in rows:
+        yield spelled_line(
+            (name, _spelled(cell)) for name, cell in zip(names, row, strict=True) if not _is_absent(cell)
+        )
+
+
 def _table(names: Sequence[str], rows: Rows) -> Iterator[bytes]:
     """Aligned columns for people, numbers to the right; '-' for absent."""
     listed = list(rows)
@@ -76,8 +92,13 @@ WRITERS: dict[str, Writer] = {
     "tsv": partial(_delimited, delimiter="\t"),
     "json": _json,
     "jsonl": _jsonl,
+    "kv": _kv,
     "table": _table,
 }
+
+
+# What has gaps and events after the rows, as rows of their own.
+_AFTER = {"jsonl": jsonl_remarks, "kv": kv_remarks}
 
 
 class RowTable(NamedTuple):
@@ -111,10 +132,10 @@ def answered(chosen: str, names: Sequence[str], rows: Rows, remarks: Remarks, st
         yield from write_rows(names, rows, style.screen)
         yield from write_remarks(remarks, style, style.screen)
         return
-    if chosen != "jsonl":
+    if chosen not in _AFTER:
         yield from comments(remarks, style)
     if style.is_spreadsheet:
         rows = ([no_formula(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     yield from WRITERS[chosen](names, rows)
-    if chosen == "jsonl":
-        yield from jsonl_remarks(remarks, style)
+    if chosen in _AFTER:
+        yield from _AFTER[chosen](remarks, style)

@@ -15,7 +15,7 @@ from sysmond.answers.rows.summary import STATISTICS
 from sysmond.base.model import Semantics
 from sysmond.base.result import Column, Result
 
-_TURNED = frozenset({"csv", "tsv", "jsonl", "table"})
+_TURNED = frozenset({"csv", "tsv", "jsonl", "kv", "table"})
 
 
 def written(result: Result, chosen: str, style: Style) -> Iterator[bytes]:

@@ -93,7 +93,7 @@ def test_of_what_ended_it_is_one_row_for_all(machine: Machine) -> None:
         machine.archive.records("exits", columns="comm", summary=True)
 
 
-@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "table", "json"])
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "kv", "table", "json"])
 def test_every_format_has_it(machine: Machine, capfd: pytest.CaptureFixture[str], form: str) -> None:
     code, out, _ = run(machine, capfd, "disk/queue", "--summary", f"--format={form}")
     assert code == 0
@@ -109,6 +109,10 @@ def test_every_format_has_it(machine: Machine, capfd: pytest.CaptureFixture[str]
     elif form == "table":
         assert out.splitlines()[-4].split() == ["series", "unit", *STATISTICS]
         assert out.splitlines()[-2].split()[:2] == ["disk/queue@sda", "1"]
+    elif form == "kv":
+        first = dict(word.split("=") for word in out.splitlines()[0].split())
+        assert (first["series"], first["unit"]) == ("disk/queue@sda", "1")
+        assert float(first["mean"]) == pytest.approx(mean)
     else:
         row = lines(out.replace("\t", ","))[0]
         assert [float(row[stat]) for stat in STATISTICS] == pytest.approx([mean, low, high, p95])

@@ -55,7 +55,7 @@ for name in itertools.cycle({ODD_NAMES!r}):
 """
 
 
-FORMATS = ("csv", "tsv", "json", "jsonl", "table")
+FORMATS = ("csv", "tsv", "json", "jsonl", "kv", "table")
 
 
 def test_a_process_that_renames_itself_every_tick_to_whatever(recorder: Recorder) -> None:
@@ -69,7 +69,7 @@ def test_a_process_that_renames_itself_every_tick_to_whatever(recorder: Recorder
     for table, step in (("process", ["--sample=1s"]), ("exits", [])):
         words = [table, "--from=-10min", f"--where=pid={child.pid}", "--columns=pid,comm", *step]
         out = {each: recorder.extract(*words, f"--format={each}").out for each in FORMATS}
-        for each in ("csv", "tsv", "table"):
+        for each in ("csv", "tsv", "kv", "table"):
             out[each].decode()
             assert not any((byte < 32 and byte not in b"\n\t") or byte == 127 for byte in out[each]), each
             assert "\x9b" not in out[each].decode()

@@ -155,7 +155,7 @@ def test_without_a_path_everything_is_meant(archive: FakeArchive) -> None:
         (["--format=cvs"], "unknown format 'cvs'; did you mean csv"),
         (
             ["--format=xyz"],
-            "unknown format 'xyz'; there are csv, tsv, json, jsonl, table, hdf5, parquet, arrow, openmetrics",
+            "unknown format 'xyz'; there are csv, tsv, json, jsonl, kv, table, hdf5, parquet, arrow, openmetrics",
         ),
         (["--stat=mean,maxx"], "statistic 'maxx': not known; did you mean max, tmax or mean? (expected mean, min"),
         (["--stat="], "statistic '': not known; expected mean, min, max, tmax, first, last, sum, count, p0 to p100"),
@@ -234,6 +234,7 @@ def test_a_range_before_the_first_row_says_when_recording_begins(
         (None, "a.tsv", "tsv"),
         (None, "a.JSON", "json"),
         (None, "a.jsonl", "jsonl"),
+        (None, "a.kv", "kv"),
         (None, "a.h5", "hdf5"),
         (None, "a.hdf5", "hdf5"),
         (None, "a.txt", "table"),

@@ -8,6 +8,7 @@ import math
 import re
 import sys
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import h5py
@@ -293,6 +294,52 @@ def test_jsonl_is_an_object_a_row() -> None:
     }
     assert [row["cpu/user@total"] for row in rows if "time" in row] == [12.5, None, 3]
     assert [row["gap"]["cause"] for row in rows[3:]] == ["probe failed", "late tick"]
+
+
+def kv(lines: str) -> list[dict[str, str]]:
+    """What the reader in the guide makes of lines."""
+    guide = (Path(__file__).resolve().parent.parent.parent / "docs/asking.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    [reader] = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    exec(reader, names)  # noqa: S102  so will readers of the guide
+    return [names["read"](line) for line in lines.splitlines()]
+
+
+def test_kv_is_a_line_a_thing_and_moment_that_says_what_it_is() -> None:
+    lines = kv(written("kv", MIXED))
+    assert [line for line in lines if line.get("table") == "cpu" and "time" in line] == [
+        {"time": "2023-11-14T22:13:20Z", "table": "cpu", "instance": "total", "user": "12.5"},
+        {"time": "2023-11-14T22:13:22Z", "table": "cpu", "instance": "total", "user": "3"},
+    ]
+    assert [line["kernel"] for line in lines if "kernel" in line] == ["6.1", 'a,"b"\n']
+    assert [line["one"] for line in lines if "one" in line] == ["1.25", "-0.05", "2"]
+    assert lines[-2] == {
+        "gap": "probe failed",
+        "table": "memory",
+        "from": "2023-11-14T22:13:20Z",
+        "to": "2023-11-14T22:13:21Z",
+        "detail": "no such\nfile",
+    }
+    assert all("gap" not in line for line in kv(written("kv", MIXED, UTC._replace(has_comments=False))))
+    assert written("kv", result(rate("a/b", []), rows=0)) == ""
+    of_rows = result(text("comm", ["a b", None, "c"]), exact("cpu", [1, ABSENT, 3]))._replace(table="process")
+    assert written("kv", of_rows).splitlines() == [
+        'time=2023-11-14T22:13:20Z comm="a b" cpu=1',
+        "time=2023-11-14T22:13:21Z",
+        "time=2023-11-14T22:13:22Z comm=c cpu=3",
+    ]
+    several = result(rate("cpu/user@0", [1.0]), rate("cpu/user@0", [4.0], stat="max"), rows=1)
+    assert written("kv", several) == "time=2023-11-14T22:13:20Z table=cpu instance=0 user:mean=1 user:max=4\n"
+
+
+@given(st.lists(st.text(), min_size=1, max_size=5), st.text())
+def test_kv_is_read_back_whatever_things_are_called(texts: list[str], instance: str) -> None:
+    answer = result(text(f"host/kernel@{instance}", [*texts]), rows=len(texts))
+    assert [(line["instance"], line["kernel"]) for line in kv(written("kv", answer))] == [
+        (instance, said) for said in texts
+    ]
+    of_sql = b"".join(rows_of_sql("kv", [f"k{instance}"], [[said] for said in texts], answer, UTC)).decode()
+    assert kv(of_sql) == [{f"k{instance}": said} for said in texts]
 
 
 def test_table_puts_decimal_points_below_each_other() -> None:
