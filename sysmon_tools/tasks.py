@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sysmon_tools.arrow_file import FORMATS as ARROW_FORMATS
 from sysmon_tools.output import FILE_FORMATS, ROW_FORMATS, put_file, send, show
+from sysmond.base.column_groups import groups_of
 from sysmond.base.model import EVENTS, Cause, Sensitivity, Table
 from sysmond.errors import Error, UsageError
 from sysmond.machine import recorders
@@ -80,8 +81,8 @@ def add_options(made: argparse.ArgumentParser) -> None:
         " process cpu, of others the first counter)")  # fmt: skip
     add("--where", metavar="CONDITION", help="rows: only those that meet it: COLUMN OPERATOR VALUE, with"
         " = != < <= > >= ~ !~, joined by and, or, not and parentheses")  # fmt: skip
-    add("--columns", metavar="C,...", help="rows: with these columns: METRIC or METRIC:STATISTIC; TABLE --list lists"
-        " them")  # fmt: skip
+    add("--columns", metavar="C,...", help="rows: with these columns: METRIC, METRIC:STATISTIC or a group of them such"
+        " as io; TABLE --list lists them")  # fmt: skip
     add("--group-by", metavar="C,...", help="rows: put together by user, cgroup, unit, slice, container, exe, comm,"
         " state ...")  # fmt: skip
     add("--percentile", type=float, metavar="P", help="rows: one for all steps, with this percentile of them")
@@ -268,8 +269,11 @@ def _tree(archive: "Archive", options: argparse.Namespace, *, indented: bool) ->
     records = answer.records
     order, depths = _in_order(records["pid"][there].tolist(), records["ppid"][there].tolist())
     rows = there[order]
+    # Behind what was asked for stands what the tree itself needs.
+    named = {column.path: column for column in answer.columns}
     wanted = [label.strip() for label in labels.split(",") if label.strip()]
-    columns = [answer.column(label).at(rows) for label in wanted]
+    wanted = [member for label in wanted for member in ([label] if label in named else groups_of("process")[label])]
+    columns = [named[label].at(rows) for label in dict.fromkeys(wanted)]
     if indented:
         columns = [
             column._replace(
@@ -442,6 +446,7 @@ def _list(archive: "Archive", options: argparse.Namespace, chosen: str, style: "
 
     name = options.paths[0]
     columns = list(described(TABLES[name])) if name in TABLES else archive.columns(name)
+    columns += [(group, "", f"Together: {', '.join(members)}.") for group, members in groups_of(name).items()]
     names = ("column", "unit", "meaning")
     if style.screen is None:
         send(WRITERS[chosen](names, columns), options.output_file, is_restricted=False)

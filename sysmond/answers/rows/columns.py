@@ -7,13 +7,14 @@ time that it was known), ``min``, ``max`` and ``last``; the first is meant where
 percentiles (``p95``), by time. A state is what it was last.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond.answers.rows.joins import FEW_NAMES, STATES, names_of
+from sysmond.base import column_groups
 from sysmond.base.model import END, START, Answers, Derived, Join, Metric, Semantics, Table, rate_unit
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, Float64Array, Int64Array
 from sysmond.base.statistic import percent_of
@@ -177,24 +178,45 @@ class Offer(NamedTuple):
             return column if spec.stat == MEAN else None
         return column._replace(own={name: self.specs[f"{part.name}:{spec.stat}"] for name, part in column.own.items()})
 
-    def find(self, labels: Iterable[str]) -> list[Spec]:
-        """The columns called so.
+    def find(self, labels: Iterable[str], groups: Collection[str] = ()) -> list[Spec]:
+        """The columns called so. ``groups``: what else could have been meant.
 
         :raises UsageError: for one that there is not, naming those that come nearest.
         """
         specs = []
         for label in labels:
             if label not in self.specs:
-                raise UsageError(f"table {self.table.name!r} has no column {label!r}{self._near(label)}")
+                raise UsageError(f"table {self.table.name!r} has no column {label!r}{self._near(label, groups)}")
             specs.append(self.specs[label])
         return list(dict.fromkeys(specs))
 
-    def _near(self, label: str) -> str:
+    def choose(self, labels: Iterable[str]) -> list[Spec]:
+        """The columns called so, and of each group those that it has: ``io``, and ``io:sum`` for sums of all.
+
+        :raises UsageError: as ``find``.
+        """
+        groups = column_groups.groups_of(self.table.name)
+        chosen: list[str] = []
+        for label in labels:
+            name, _, stat = label.partition(":")
+            if label in self.specs or name not in groups:
+                chosen.append(label)
+                continue
+            members: list[str] = []
+            for member in groups[name]:
+                plain = member.partition(":")[0]
+                meant = [f"{plain}:{stat}"] if stat else [member, plain]  # As they are stored they have no statistic.
+                members += [there for there in meant if there in self.specs][:1]
+            chosen += members or [label]
+        return self.find(chosen, groups)
+
+    def _near(self, label: str, groups: Collection[str]) -> str:
         """Say what comes near to what is no column: by other programs' names, else by spelling, else all."""
         from sysmond.base import elsewhere  # noqa: PLC0415  only to speak of a mistake
 
         meant = elsewhere.suggest_column(label, self.table.name, self._plain(), self.answers.aliases)
-        return meant or nearest(label, self.specs) or listed(self._plain())
+        also = f"; groups {', '.join(groups)}" if groups else ""
+        return meant or nearest(label, [*self.specs, *groups]) or listed(self._plain()) + also
 
     def groups(self, labels: Iterable[str]) -> list[Spec]:
         """The columns by which rows are put together.
