@@ -165,6 +165,9 @@ def parser() -> Parser:
     add("--all-columns", action="store_true", help="on a terminal: all columns, also those that do not fit")
     add("--no-pager", action="store_true", help="on a terminal: do not page long output (PAGER, less)")
     add("--output-file", "-o", metavar="F", help="write there, whole or not at all (default: standard output)")
+    add("--import", dest="imported", metavar="FILE", help="make an archive of an answer in csv, tsv or"
+        " json; of rows, PATH names their table")  # fmt: skip
+    add("--output-dir", metavar="D", help="with --import: a new or empty folder for it")
     add("--events", action="store_true", help="what happened: rows of the table event")
     add("--all-events", action="store_true", help="beside an answer all that happened in its range, not only what may"
         " explain something")  # fmt: skip
@@ -215,6 +218,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     if options.raw and (options.sample or options.stat):
         raise UsageError("--raw gives every tick as stored: no --sample and no --stat with it")
     _check_times(options)
+    _check_import(options)
     options.is_long = tasks.concerns(options)
     return options
 
@@ -231,6 +235,19 @@ def _check_list(options: argparse.Namespace) -> None:
     for name in ("drop", "summary"):
         if options.list and getattr(options, name):
             raise UsageError(f"--{name} means nothing with --list")
+
+
+def _check_import(options: argparse.Namespace) -> None:
+    """Refuse half of what an import needs.
+
+    :raises UsageError: naming what is missing.
+    """
+    if (options.imported is None) != (options.output_dir is None):
+        raise UsageError("--import=FILE and --output-dir=D: expected both, or none")
+    if options.imported and {*options.paths} & {*tasks.TABLES, EVENTS}:
+        raise UsageError(f"--import of {options.paths[0]}: expected series, or rows with instances; these come and go")
+    if options.imported and options.paths != [tasks.EVERYTHING] and not tasks.is_table(*options.paths):
+        raise UsageError(f"--import and {' '.join(options.paths)}: expected one table as PATH, or none for series")
 
 
 def _check_choice(kind: str, word: str | None, known: Sequence[str]) -> None:
@@ -289,6 +306,12 @@ def _say(text: str) -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.preset == [presets.LIST]:
         put(*presets.lines())
+        return 0
+    if options.imported:
+        from sysmon_tools import importing  # noqa: PLC0415  as below
+
+        table = "" if options.paths == [tasks.EVERYTHING] else options.paths[0]
+        importing.run(options.imported, table, options.output_dir)
         return 0
     import platform  # noqa: PLC0415  numpy has it, and --help needs none of it
 

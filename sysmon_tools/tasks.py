@@ -120,6 +120,11 @@ def concerns(options: argparse.Namespace) -> bool:
     return not options.instances
 
 
+def is_table(*paths: str) -> bool:
+    """Whether these are the name of one table."""
+    return len(paths) == 1 and _TABLE.fullmatch(paths[0]) is not None
+
+
 def is_given(value: object) -> bool:
     """Whether an option was given; 0 and the empty text were."""
     return value is not None and value is not False

@@ -10,6 +10,6 @@ while the clock was set, ``timespec`` times as people write them, ``paths`` the 
 record which event, ``eased_pace`` how much more seldom something slow is asked. Numbers: ``counters`` is the rule of
 what a fall of one means, ``significant`` takes digits off.
 Answers: ``result`` is what they are made of, ``statistic`` names what may be asked; ``declared_answers`` is what a
-table says of them, ``derived_columns`` which follow from others, by a ``formula``. People: ``terminal`` makes text
-printable, ``allowance`` bounds how often somebody may ask.
+table says of them, ``derived_columns`` which follow from others, by a ``formula``, ``column_groups`` which have one
+word together. People: ``terminal`` makes text printable, ``allowance`` bounds how often somebody may ask.
 """
