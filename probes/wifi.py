@@ -25,7 +25,7 @@ from sysmond.probe import (
     text,
 )
 from sysmond.sources import wireless
-from sysmond.sources.nl80211 import CLIENTS, MHZ, Connection, Station, Survey, Wireless, channel_number
+from sysmond.sources.nl80211 import CLIENTS, MHZ, Station, Survey, WifiConnection, Wireless, channel_number
 from sysmond.sources.unread import printable
 from sysmond.sources.wifi_connections import KIND, CountedConnections, NamedConnections
 from sysmond.sources.wireless import FOLDER, INTERFACES_MAX
@@ -182,7 +182,7 @@ def read_ssid(host: Host) -> Iterable[Row]:
     return wireless.rows(host, lambda index: (name,) if (name := printable(kernel.network(index))) else None)
 
 
-def _network(host: Host, connection: Connection) -> str:
+def _network(host: Host, connection: WifiConnection) -> str:
     """The name of the network, of the kernel where the driver did not tell it."""
     return printable(connection.network or Wireless(host).network(connection.interface))
 

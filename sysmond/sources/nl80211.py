@@ -97,7 +97,7 @@ class Survey(NamedTuple):
     scan_ms: int
 
 
-class Connection(NamedTuple):
+class WifiConnection(NamedTuple):
     """What became of the connection of an interface, by its number: ``command`` is CONNECT, ROAM or DISCONNECT.
 
     ``status``: 0 where it was made, else why it was refused; ``reason``: why it ended, 0 for unknown; ``is_of_ap``: the
@@ -247,7 +247,7 @@ def parse_survey(values: dict[int, bytes], frequency_hz: int = ABSENT) -> Survey
     return Survey(surveyed_hz, noise_dbm, *(_number(info, kind) for kind in _TIMES))
 
 
-def parse_connection(content: bytes) -> Connection | None:
+def parse_connection(content: bytes) -> WifiConnection | None:
     """Read what is told of a connection; None for what is about something else, or no interface.
 
     :raises ValueError: where it is cut short.
@@ -259,7 +259,7 @@ def parse_connection(content: bytes) -> Connection | None:
     interface, status = _number(values, IFINDEX), _number(values, STATUS_CODE)
     if interface == ABSENT:
         return None
-    return Connection(
+    return WifiConnection(
         interface,
         command,
         1 if TIMED_OUT in values else max(0, status),

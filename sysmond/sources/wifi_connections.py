@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sysmond.probe import Host, Row
 from sysmond.sources import wireless
 from sysmond.sources.netlink import NLMSG_OVERRUN, Multicast, interface_name
-from sysmond.sources.nl80211 import DISCONNECT, ROAM, Connection, Wireless, parse_connection
+from sysmond.sources.nl80211 import DISCONNECT, ROAM, WifiConnection, Wireless, parse_connection
 
 KIND = "wifi"
 MESSAGES_MAX = 256
@@ -34,7 +34,7 @@ class ConnectionChange(NamedTuple):
     interface: str
     done: str
     text: str
-    connection: Connection
+    connection: WifiConnection
 
 
 class Connections:
@@ -73,7 +73,7 @@ class Connections:
         if listening is not None:
             listening.close()
 
-    def _change(self, connection: Connection) -> ConnectionChange:
+    def _change(self, connection: WifiConnection) -> ConnectionChange:
         """What a connection means; with some drivers who roams connects anew."""
         before = self._at.pop(connection.interface, "")
         done = CONNECTED
@@ -88,7 +88,7 @@ class Connections:
         return ConnectionChange(interface_name(connection.interface), done, text_of(done, connection), connection)
 
 
-def text_of(done: str, connection: Connection) -> str:
+def text_of(done: str, connection: WifiConnection) -> str:
     """Say what was done, and why."""
     if done == REFUSED:
         return f"{done}, status {connection.status}"
@@ -124,7 +124,7 @@ class NamedConnections:
     """Reads a table of names, and tells which name an interface has from now on, as soon as it has another."""
 
     def __init__(
-        self, kind: str, name: Callable[[Host, Connection], str], read: Callable[[Host], Iterable[Row]]
+        self, kind: str, name: Callable[[Host, WifiConnection], str], read: Callable[[Host], Iterable[Row]]
     ) -> None:
         """``kind`` of event; ``name``: what a connection has that is worth it; ``read``: gives the rows."""
         self._connections = Connections()

@@ -17,7 +17,7 @@ from sysmond.base.model import Sensitivity, check_table
 from sysmond.probe import Host
 from sysmond.sources import wifi_connections
 from sysmond.sources.netlink import HEADER, Multicast
-from sysmond.sources.nl80211 import CONNECT, DISCONNECT, ROAM, Connection, parse_connection
+from sysmond.sources.nl80211 import CONNECT, DISCONNECT, ROAM, WifiConnection, parse_connection
 from sysmond.sources.wifi_connections import Connections, CountedConnections, NamedConnections, text_of
 from tests.support import sysfs
 from tests.support.wireless import attribute, message, u16, u32
@@ -43,11 +43,11 @@ def disconnected(reason: int = 0, *, is_of_ap: bool = False) -> bytes:
 
 
 def test_what_is_told_of_a_connection_is_read() -> None:
-    assert parse_connection(connected()) == Connection(3, CONNECT, 0, 0, False, "02:00:4c:4f:4f:50", b"home")
+    assert parse_connection(connected()) == WifiConnection(3, CONNECT, 0, 0, False, "02:00:4c:4f:4f:50", b"home")
     assert parse_connection(connected(status=17)) == parse_connection(connected())._replace(status=17)  # type: ignore[union-attr]
-    assert parse_connection(roamed()) == Connection(3, ROAM, address="02:00:47:55:45:53", network=b"home")
-    assert parse_connection(disconnected(15, is_of_ap=True)) == Connection(3, DISCONNECT, 0, 15, is_of_ap=True)
-    assert parse_connection(message(CONNECT, u32(3, 3), attribute(65, b""))) == Connection(3, CONNECT, 1)
+    assert parse_connection(roamed()) == WifiConnection(3, ROAM, address="02:00:47:55:45:53", network=b"home")
+    assert parse_connection(disconnected(15, is_of_ap=True)) == WifiConnection(3, DISCONNECT, 0, 15, is_of_ap=True)
+    assert parse_connection(message(CONNECT, u32(3, 3), attribute(65, b""))) == WifiConnection(3, CONNECT, 1)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x2e", message(19, u32(3, 3)), message(60)])
@@ -90,18 +90,18 @@ def test_garbage_is_refused_or_read(seed: int) -> None:
 @pytest.mark.parametrize(
     ("done", "connection", "text"),
     [
-        ("connected", Connection(3, CONNECT), "connected"),
-        ("refused", Connection(3, CONNECT, 17), "refused, status 17"),
-        ("disconnected", Connection(3, DISCONNECT), "disconnected"),
-        ("disconnected", Connection(3, DISCONNECT, 0, 4), "disconnected, reason 4 (inactivity)"),
+        ("connected", WifiConnection(3, CONNECT), "connected"),
+        ("refused", WifiConnection(3, CONNECT, 17), "refused, status 17"),
+        ("disconnected", WifiConnection(3, DISCONNECT), "disconnected"),
+        ("disconnected", WifiConnection(3, DISCONNECT, 0, 4), "disconnected, reason 4 (inactivity)"),
         (
             "disconnected",
-            Connection(3, DISCONNECT, 0, 99, is_of_ap=True),
+            WifiConnection(3, DISCONNECT, 0, 99, is_of_ap=True),
             "disconnected by the access point, reason 99",
         ),
     ],
 )
-def test_why_is_said(done: str, connection: Connection, text: str) -> None:
+def test_why_is_said(done: str, connection: WifiConnection, text: str) -> None:
     assert text_of(done, connection) == text
 
 
