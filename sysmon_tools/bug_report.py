@@ -22,10 +22,10 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 from sysmon_tools.client import Client, connect
+from sysmon_tools.command_output import CommandOutput, table
 from sysmon_tools.commands import NO_OPTIONS, probes_of
 from sysmon_tools.doctor import examine
 from sysmon_tools.redaction import Known, Redaction, of_machine
-from sysmon_tools.show import CommandOutput, table
 from sysmond import __version__
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.event_kinds import KINDS, PEOPLE

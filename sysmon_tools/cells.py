@@ -17,15 +17,14 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT
-from sysmond.base.result import Column, Float64Array, Int64Array
+from sysmond.base.result import Column, Float64Array, Int64Array, NDArray
 from sysmond.base.timespec import Notation, fraction_digits, offset_s, offset_text
 
-Words = npt.NDArray[np.uint32]
-Unsigned = npt.NDArray[np.uint32 | np.uint64]
+Words = NDArray[np.uint32]
+Unsigned = NDArray[np.uint32 | np.uint64]
 
 # Doubles carry 15 decimal digits faithfully; a unit's smallest fraction needs fewer.
 DECIMALS_MAX = 15
@@ -113,7 +112,7 @@ def _float_cells(floats: Float64Array, decimals: int, absent: bytes) -> Cells:
 class _Integers(NamedTuple):
     values: Int64Array
 
-    def read(self, start: int, stop: int) -> tuple[Int64Array, npt.NDArray[np.bool_] | None]:
+    def read(self, start: int, stop: int) -> tuple[Int64Array, NDArray[np.bool_] | None]:
         values = self.values[start:stop]
         missing = values == ABSENT
         return (np.where(missing, 0, values), missing) if missing.any() else (values, None)
@@ -123,7 +122,7 @@ class _Floats(NamedTuple):
     values: Float64Array
     factor: float
 
-    def read(self, start: int, stop: int) -> tuple[Int64Array, npt.NDArray[np.bool_] | None]:
+    def read(self, start: int, stop: int) -> tuple[Int64Array, NDArray[np.bool_] | None]:
         scaled = self.values[start:stop] * self.factor
         missing = ~np.isfinite(scaled)
         if missing.any():
@@ -276,7 +275,7 @@ class TimeCells:
             words[self._missing[rows], : len(self._absent)] = self._absent
 
 
-def _offsets(seconds: Int64Array, notation: Notation, zone: tzinfo | None) -> tuple[npt.NDArray[np.uint8], list[int]]:
+def _offsets(seconds: Int64Array, notation: Notation, zone: tzinfo | None) -> tuple[NDArray[np.uint8], list[int]]:
     """By how much a zone is ahead at each time: which of the few offsets, and these.
 
     The zone is asked twice a day, where it changes twice an hour: not for every row.
@@ -353,7 +352,7 @@ def _tables() -> _Tables:
     short_head = np.hstack([np.where(values[:_HEAD] > 0, point, 0), trailing[:_HEAD, 1:]]).astype(np.uint8)
     full_head = np.hstack([point, full[:_HEAD, 1:]])
 
-    def words(*halves: npt.NDArray[np.uint8]) -> Words:
+    def words(*halves: NDArray[np.uint8]) -> Words:
         return np.ascontiguousarray(np.concatenate(halves)).view(np.uint32).ravel()
 
     return _Tables(words(leading, full), words(last, full), words(short_head, full_head), words(trailing, full))

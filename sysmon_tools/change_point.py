@@ -7,9 +7,10 @@ that are far above their level counted as such: one boot in ten takes half as lo
 """
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from sysmond.base.result import NDArray
+
+Floats = NDArray[np.float64]
 
 # Fewer on one side than these are no level.
 SIDE_MIN = 5
@@ -51,11 +52,11 @@ def _rise(values: Floats) -> Floats:
     return rise
 
 
-def _places(number: int) -> npt.NDArray[np.int64]:
+def _places(number: int) -> NDArray[np.int64]:
     return np.arange(SIDE_MIN, number - SIDE_MIN + 1)
 
 
-def _likeliest(logs: Floats, place: int, places: npt.NDArray[np.int64]) -> int:
+def _likeliest(logs: Floats, place: int, places: NDArray[np.int64]) -> int:
     """The likeliest place, with levels, spread and outliers as they are where it was thought to be."""
     sides = logs[:place], logs[place:]
     beyond = np.concatenate([side - np.median(side) for side in sides])

@@ -10,7 +10,7 @@ from math import isnan
 from typing import Any
 
 from sysmon_tools.client import Client, variants
-from sysmon_tools.show import CommandOutput, duration, fields, interval, megabytes, table, waiting
+from sysmon_tools.command_output import CommandOutput, duration, fields, interval, megabytes, table, waiting
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.terminal import put

@@ -15,7 +15,7 @@ from sysmond.errors import Error
 from sysmond.machine.commandline import Parser, add_remembering
 
 if TYPE_CHECKING:
-    from sysmon_tools.show import CommandOutput
+    from sysmon_tools.command_output import CommandOutput
 
 PROGRAM = "sysmonctl"
 PROBE = "probe"
@@ -189,7 +189,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def _answer(options: argparse.Namespace) -> "CommandOutput | int | None":
-    from sysmon_tools.client import connect  # noqa: PLC0415  what speaks to the bus, and rich: not for a wrong option
+    from sysmon_tools.client import connect  # noqa: PLC0415  what speaks to the bus: not for a wrong option
     from sysmon_tools.commands import COMMANDS  # noqa: PLC0415  as above
 
     if options.command == "report-bug":  # That the recorder does not answer may be the bug.

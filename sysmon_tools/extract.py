@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from sysmon_tools import presets, tasks
+from sysmon_tools import tasks
 from sysmon_tools.output import (
     FILE_FORMATS,
     ROW_FORMATS,
@@ -62,6 +62,7 @@ _SUFFIXES = {
     ".prom": "openmetrics",
 }
 
+LIST_PRESETS = ["list"]
 _HELP_WIDTH = 100
 INTERRUPTED = 130
 # How old what is newest may be.
@@ -201,7 +202,9 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     made = parser()
     options, rest = made.parse_known_intermixed_args(argv)
     made.refuse_unknown(rest)
-    if options.preset and options.preset != [presets.LIST]:
+    if options.preset and options.preset != LIST_PRESETS:
+        from sysmon_tools import presets  # noqa: PLC0415  few answers need them
+
         options.paths += presets.paths(options.preset)
     if options.events and options.paths:
         raise UsageError(f"--events and {options.paths[0]}: events are the table {EVENTS!r}; expected no PATH")
@@ -244,7 +247,7 @@ def _check_import(options: argparse.Namespace) -> None:
     """
     if (options.imported is None) != (options.output_dir is None):
         raise UsageError("--import=FILE and --output-dir=D: expected both, or none")
-    if options.imported and {*options.paths} & {*tasks.TABLES, EVENTS}:
+    if options.imported and {*options.paths} & {*tasks.built_in_tables(), EVENTS}:
         raise UsageError(f"--import of {options.paths[0]}: expected series, or rows with instances; these come and go")
     if options.imported and options.paths != [tasks.EVERYTHING] and not tasks.is_table(*options.paths):
         raise UsageError(f"--import and {' '.join(options.paths)}: expected one table as PATH, or none for series")
@@ -304,7 +307,9 @@ def _say(text: str) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.preset == [presets.LIST]:
+    if options.preset == LIST_PRESETS:
+        from sysmon_tools import presets  # noqa: PLC0415  as above
+
         put(*presets.lines())
         return 0
     if options.imported:
@@ -373,6 +378,8 @@ def _write_again_and_again(archive: "Archive", options: argparse.Namespace, chos
 
 def _of_presets(archive: Queryable, options: argparse.Namespace, chosen: str) -> tuple[list[str], list[str]]:
     """Answer, without those tables of presets that this machine does not record: that is no mistake of who asks."""
+    from sysmon_tools import presets  # noqa: PLC0415  as above
+
     try:
         return _extract(archive, options, chosen)
     except UsageError:

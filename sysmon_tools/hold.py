@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sysmon_tools.client import Client
-from sysmon_tools.show import interval
+from sysmon_tools.command_output import interval
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.eased_pace import BACK_MAX_S
 from sysmond.base.terminal import put, say

@@ -8,11 +8,12 @@ import math
 import time
 from collections.abc import Collection, Sequence
 
+from sysmon_tools.command_output import duration
 from sysmon_tools.curves import BUCKETS, Curve
 from sysmon_tools.moment import MomentScene, ProcessShare, WaitShare
 from sysmon_tools.panel import SIGNS, Signs
 from sysmon_tools.quantities import size
-from sysmon_tools.show import Text, cell_len, duration
+from sysmon_tools.show import Text, cell_len
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.result import Event
 

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from sysmond.errors import UsageError, expected, nearest
 
-LIST = "list"
-
 
 class Preset(NamedTuple):
     """``like``: the command whose place it takes. ``paths``: as ``sysmon-extract`` reads them."""

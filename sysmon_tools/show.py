@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is drawn on a terminal: columns, fields, screens, and how intervals, lengths of time and sizes are spelled.
+"""What is drawn on a terminal: columns, fields, screens.
 
 Nothing else speaks to rich, which lets escapes through: all that is drawn is ``Text``, which does not.
 """
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Sequence
+from typing import Any, Self
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
@@ -15,12 +15,10 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text as RichText
 
-from sysmond.base.clock import SECOND_NS
 from sysmond.base.terminal import printable
 
-__all__ = ["CommandOutput", "Console", "Group", "Text", "cell_len"]
+__all__ = ["Console", "Group", "Text", "cell_len"]
 
-DAY_S = 86400
 _STYLES = {
     "active": "green",
     "running": "green",
@@ -34,14 +32,6 @@ _STYLES = {
     "refused": "red",
     "no permission": "red",
 }
-
-
-class CommandOutput(NamedTuple):
-    """What a command answers, as JSON has it; how it is shown to people; the exit code."""
-
-    document: Any
-    show: Callable[[], None]
-    code: int = 0
 
 
 class Text(RichText):
@@ -113,26 +103,3 @@ def screen(out: Console, drawn: RenderableType | None = None, *, whole: bool = F
 def waiting(what: str) -> Status:
     """Show on standard error that something takes its time, and what."""
     return Console(stderr=True).status(Text(what))
-
-
-def interval(interval_ns: int) -> str:
-    """Spell an interval: ``500ms``, ``1s``, ``5min``."""
-    if not interval_ns:
-        return "–"
-    for name, unit_ns in (("min", 60 * SECOND_NS), ("s", SECOND_NS), ("ms", SECOND_NS // 1000)):
-        if interval_ns % unit_ns == 0:
-            return f"{interval_ns // unit_ns}{name}"
-    return f"{interval_ns / SECOND_NS:g}s"
-
-
-def duration(seconds: float) -> str:
-    """Spell how long something lasts."""
-    days, rest = divmod(int(seconds), DAY_S)
-    hours, minutes, left = rest // 3600, rest // 60 % 60, rest % 60
-    units = ((days, "d"), (hours, "h"), (minutes, "min"), (left, "s"))
-    return " ".join(f"{number} {unit}" for number, unit in units if number) or "0 s"
-
-
-def megabytes(size_bytes: float) -> str:
-    """Spell a size."""
-    return f"{size_bytes / 1e6:.1f} MB"

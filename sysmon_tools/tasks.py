@@ -7,9 +7,9 @@ The options are those of ``sysmon-extract``, and some of its own. Imports are la
 import argparse
 import os
 import re
-import shlex
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sysmon_tools.arrow_file import FORMATS as ARROW_FORMATS
@@ -20,16 +20,12 @@ from sysmond.errors import Error, UsageError
 from sysmond.machine import recorders
 from sysmond.machine.folders import Folders
 from sysmond.store import archive as archives
-from sysmond.tasks import tables
 
 if TYPE_CHECKING:
     from sysmon_tools.style import Style
     from sysmond.base.result import Event, Result
     from sysmond.history import Archive
 
-TABLES = {
-    table.name: table for table in vars(tables).values() if isinstance(table, Table) and table.packing is not None
-}
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
 _ONE_TABLE = "expected one table as PATH, such as disk or process"
 FORMATS = (*ROW_FORMATS, *FILE_FORMATS)
@@ -133,8 +129,10 @@ def is_given(value: object) -> bool:
 def _instead(options: argparse.Namespace) -> str:
     """What to ask for where rows are wanted of a path that is no table."""
     table, _, metric = options.paths[0].partition("@")[0].partition("/")
-    if not _TABLE.fullmatch(table) or not _TABLE.fullmatch(metric) or not options.where or table in TABLES:
+    if not _TABLE.fullmatch(table) or not _TABLE.fullmatch(metric) or not options.where or table in built_in_tables():
         return _ONE_TABLE
+    import shlex  # noqa: PLC0415  for this message
+
     where, instance = options.where, options.paths[0].partition("@")[2]
     if instance:
         where = f"({where})" if " or " in where else where
@@ -142,10 +140,22 @@ def _instead(options: argparse.Namespace) -> str:
     return f"expected {table} --where={shlex.quote(where)}"
 
 
+@cache
+def built_in_tables() -> Mapping[str, Table]:
+    """The long tables that come with sysmond, by their names."""
+    from sysmond.tasks import tables  # noqa: PLC0415  what asks for series needs none of them
+
+    declared = (table for table in vars(tables).values() if isinstance(table, Table))
+    return {table.name: table for table in declared if table.packing is not None}
+
+
 def _tables(options: argparse.Namespace) -> list[str]:
     """The paths that are long tables: of those that come with sysmond, and of others that are recorded."""
-    known = {*TABLES, EVENTS}
-    if any(_TABLE.fullmatch(path) for path in {*options.paths} - known):
+    words = [path for path in options.paths if _TABLE.fullmatch(path)]
+    if not words:
+        return []
+    known = {*built_in_tables(), EVENTS}
+    if not known.issuperset(words):
         place = place_of(options)
         if os.path.isfile(place.state):
             from sysmond.store.alone import look  # noqa: PLC0415  numpy and h5py
@@ -153,7 +163,7 @@ def _tables(options: argparse.Namespace) -> list[str]:
             known.add(look(place.state).table)
         else:
             known.update(archives.long_tables(place))
-    return [path for path in options.paths if path in known]
+    return [path for path in words if path in known]
 
 
 def place_of(options: argparse.Namespace) -> Folders:
@@ -440,7 +450,8 @@ def _is_of_moments(options: argparse.Namespace) -> bool:
     """Whether the time of a row is its own, not that of the bucket that it is in."""
     if options.group_by or options.percentile is not None or options.tree:
         return False
-    packing = TABLES[options.paths[0]].packing if options.paths[0] in TABLES else None
+    table = built_in_tables().get(options.paths[0])
+    packing = table and table.packing
     return options.raw or options.paths[0] == EVENTS or (packing is not None and not packing.lasting)
 
 
@@ -450,7 +461,8 @@ def _list(archive: "Archive", options: argparse.Namespace, chosen: str, style: "
     from sysmond.answers.records import described  # noqa: PLC0415  as above
 
     name = options.paths[0]
-    columns = list(described(TABLES[name])) if name in TABLES else archive.columns(name)
+    built_in = built_in_tables().get(name)
+    columns = archive.columns(name) if built_in is None else list(described(built_in))
     columns += [(group, "", f"Together: {', '.join(members)}.") for group, members in groups_of(name).items()]
     names = ("column", "unit", "meaning")
     if style.screen is None:

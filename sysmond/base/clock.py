@@ -61,5 +61,5 @@ def relation() -> Relation:
 
 def boot_id() -> str:
     """The kernel's id of this boot as 32 hexadecimal digits (/proc/sys/kernel/random/boot_id)."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+    with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
         return file.read().strip().replace("-", "")

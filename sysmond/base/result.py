@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What history answers with: columns over one time axis, gaps with causes, and the catalogue."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity
 from sysmond.errors import Error
@@ -22,10 +21,14 @@ TIME_UNIT, TIME_SCALE = "time", 9
 # Who asks a result for what it lacks is told the nearest of what it has.
 _NAMED_MAX = 5
 
+_Kind = TypeVar("_Kind", bound=np.generic)
+
 Array = np.ndarray[Any, Any]
-BoolArray = npt.NDArray[np.bool_]
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
+# As ``numpy.typing`` has it, which takes a millisecond to import.
+NDArray = np.ndarray[tuple[Any, ...], np.dtype[_Kind]]
+BoolArray = NDArray[np.bool_]
+Int64Array = NDArray[np.int64]
+Float64Array = NDArray[np.float64]
 
 
 class Gap(NamedTuple):
@@ -108,7 +111,7 @@ class Column(NamedTuple):
         is_whole = self.integers is not None and not self.scale and not self.is_time
         return is_whole and self.semantics is Semantics.STATE
 
-    def at(self, rows: npt.NDArray[np.intp]) -> "Column":
+    def at(self, rows: NDArray[np.intp]) -> "Column":
         """The same with only these of its values, in this order; ``rows``: intp[value], where they are."""
         return self._replace(
             integers=None if self.integers is None else self.integers[rows],
@@ -122,7 +125,7 @@ class Column(NamedTuple):
         return self.unit == TIME_UNIT
 
     @property
-    def times(self) -> npt.NDArray[np.datetime64]:
+    def times(self) -> NDArray[np.datetime64]:
         """Points in time as datetime64[ns], UTC; NaT where there is none.
 
         :raises Error: for anything else.
@@ -202,7 +205,7 @@ class Result(NamedTuple):
         return f"<Result {rows} times{span}, {len(self.columns)} columns, {len(self.gaps)} gaps>"
 
     @property
-    def times(self) -> npt.NDArray[np.datetime64]:
+    def times(self) -> NDArray[np.datetime64]:
         """The time axis as datetime64[ns], UTC."""
         return self.times_ns.view("datetime64[ns]")
 
@@ -235,17 +238,17 @@ class Result(NamedTuple):
         return self.column(path, stat) if is_stat else self.column(key)
 
     @property
-    def records(self) -> npt.NDArray[np.void]:
+    def records(self) -> NDArray[np.void]:
         """The rows as a structured array, a field a column, ``time`` first.
 
         Points in time are datetime64[ns] (NaT where there is none), texts are ``str`` objects (None where there is
         none), numbers that tell apart (``pid``, ``signal`` …) are int64 (-2**63 where there is none), quantities are
         float64 in the unit of their column (NaN where there is none).
         """
-        fields: list[tuple[str, npt.NDArray[Any]]] = [("time", self.times)]
+        fields: list[tuple[str, NDArray[Any]]] = [("time", self.times)]
         for column in self.columns:
             if column.texts is not None:
-                values: npt.NDArray[Any] = np.empty(len(column.texts), object)
+                values: NDArray[Any] = np.empty(len(column.texts), object)
                 values[:] = column.texts
             elif column.is_time:
                 values = column.times
@@ -342,7 +345,7 @@ class Result(NamedTuple):
         except ImportError as missing:
             raise not_installed("xarray", "xarray") from missing
 
-        def values(column: Column) -> npt.NDArray[Any]:
+        def values(column: Column) -> NDArray[Any]:
             if column.texts is not None:
                 return np.array([*(text and unicode(text) for text in column.texts), None], object)[:-1]
             return column.times if column.is_time else column.values

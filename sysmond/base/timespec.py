@@ -18,9 +18,8 @@ What is not obvious:
 - A bare number is seconds since the epoch, except that eight digits which spell a date are that date.
 """
 
-import calendar
 import re
-from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from datetime import date, datetime, timedelta, tzinfo
 from enum import StrEnum
 from time import localtime
 
@@ -29,11 +28,10 @@ from sysmond.errors import UsageError, nearest
 
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS
-HOURS_PER_DAY = 24
-DAY_NS = HOURS_PER_DAY * HOUR_NS
+DAY_NS = 24 * HOUR_NS
 
 # Far beyond any record, and far enough within 64 bits of nanoseconds (1677 to 2262) to add a step to.
-YEAR_MIN, YEAR_MAX = 1900, 2199
+YEARS = range(1900, 2200)
 TIME_MIN_NS = -2_208_988_800 * SECOND_NS
 TIME_MAX_NS = 7_258_118_400 * SECOND_NS
 STEP_MAX_NS = 36_525 * DAY_NS
@@ -60,34 +58,9 @@ _UNITS_NS = {
     **dict.fromkeys(("d", "day", "days"), DAY_NS),
     **dict.fromkeys(("w", "week", "weeks"), 7 * DAY_NS),
 }
-_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_MONTHS = (
-    *("january", "february", "march", "april", "may", "june"),
-    *("july", "august", "september", "october", "november", "december"),
-)
-# Of what is as long as the calendar says, in months.
-_CALENDAR_UNITS = {
-    **dict.fromkeys(("mo", "month", "months"), 1),
-    **dict.fromkeys(("y", "yr", "yrs", "year", "years"), 12),
-}
-_DAYS = {"today": 0, "yesterday": -1, "tomorrow": 1}
-
 # Digits are bounded so that no number is slow to convert, and ASCII: int() would accept every script.
 _PART = re.compile(r"\s*([0-9]{1,20})(?:\.([0-9]{1,20}))?\s*([a-zA-Zµμ]+)(?:\s*,(?=\s*[0-9]))?")
 _NUMBER = re.compile(r"@?([0-9]{1,12})(?:\.([0-9]{1,20}))?")
-_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})|([0-9]{4})([0-9]{2})([0-9]{2})")
-_CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,9}))?)?")
-_TWELVE_HOURS = re.compile(
-    r"(?<![0-9:])([0-9]{1,2})((?::[0-9]{2}){0,2}(?:[.,][0-9]{1,9})?) ?([ap])m(?![a-z])", re.IGNORECASE
-)
-_DAY_OF_MONTH = re.compile(
-    r"(?:([0-9]{1,2})(?:st|nd|rd|th)? ([a-z]{3,9})|([a-z]{3,9}) ([0-9]{1,2})(?:st|nd|rd|th)?)\.?(?:,? ([0-9]{4}))?",
-    re.IGNORECASE,
-)
-_CALENDAR_PARTS = re.compile(r"((?: ?[0-9]{1,4} ?(?:mo|months?|y|yrs?|years?)(?![a-z]))+),? ?", re.IGNORECASE)
-_CALENDAR_PART = re.compile(r"([0-9]+) ?([a-z]+)", re.IGNORECASE)
-_OFFSET = re.compile(r"(?<=[0-9])\s*(?:(Z|UTC|GMT)|([+-])([0-9]{2}):?([0-9]{2})?(?::([0-9]{2}))?)$", re.IGNORECASE)
-
 _EPOCH_DAY = date(1970, 1, 1)
 
 
@@ -110,11 +83,13 @@ def parse_time(text: str, *, now_ns: int, boot_ns: int | None = None, zone: tzin
     except (ValueError, OverflowError) as wrong:
         raise UsageError(f"time {_quote(text)}: {wrong}; expected {TIME_FORMS}") from None
     if time_ns is None:
-        words = ("now", "boot", *_DAYS, *_WEEKDAYS) if wanted.isalpha() else ()
+        from sysmond.base import calendar_times  # noqa: PLC0415  see below
+
+        words = ("now", "boot", *calendar_times.DAYS, *calendar_times.WEEKDAYS) if wanted.isalpha() else ()
         likely = nearest(wanted.lower()[:40], words, f"expected {TIME_FORMS}")
         raise UsageError(f"time {_quote(text)}: not understood{likely}")
     if not TIME_MIN_NS <= time_ns < TIME_MAX_NS:
-        raise UsageError(f"time {_quote(text)}: outside the years {YEAR_MIN} to {YEAR_MAX}; expected {TIME_FORMS}")
+        raise UsageError(f"time {_quote(text)}: outside the years {YEARS[0]} to {YEARS[-1]}; expected {TIME_FORMS}")
     return time_ns
 
 
@@ -239,21 +214,17 @@ def _read_time(text: str, now_ns: int, boot_ns: int | None, zone: tzinfo | None)
         if boot_ns is None:
             raise ValueError("when this machine started is not known")
         return boot_ns
-    is_date = _DATE.fullmatch(text) is not None and text[:2] in {"19", "20", "21"}
+    is_date = len(text) == len("20250131") and text.isdecimal() and text[:2] in {"19", "20", "21"}
     number = None if is_date else _NUMBER.fullmatch(text)
     if number:
         return _scaled(number[1], number[2], SECOND_NS)
     relative_ns = _read_relative(text, now_ns, zone)
     if relative_ns is not None:
         return relative_ns
-    return _read_calendar(_TWELVE_HOURS.sub(_in_24_hours, text), now_ns, zone)
+    # Most times are so long ago, or a number: for these the patterns of the calendar need not be compiled.
+    from sysmond.base import calendar_times  # noqa: PLC0415  therefore
 
-
-def _in_24_hours(said: re.Match[str]) -> str:
-    hour = int(said[1])
-    if not 1 <= hour <= HOURS_PER_DAY // 2:
-        raise ValueError(f"{said[0]!r} has no hour from 1 to 12")
-    return f"{hour % 12 + (12 if said[3] in 'pP' else 0):02}{said[2] or ':00'}"
+    return calendar_times.read(text, now_ns, zone, YEARS)
 
 
 def _read_relative(text: str, now_ns: int, zone: tzinfo | None) -> int | None:
@@ -264,110 +235,17 @@ def _read_relative(text: str, now_ns: int, zone: tzinfo | None) -> int | None:
         return None
     length = length[len(sign) :]
     direction = 1 if sign == "+" else -1
-    by_calendar = _CALENDAR_PARTS.match(length)
-    rest = length[by_calendar.end() :] if by_calendar else length
-    length_ns = 0 if by_calendar and not rest else _read_parts(rest)
-    if length_ns is None:
+    length_ns = _read_parts(length)
+    if length_ns is not None:
+        return now_ns + direction * length_ns
+    from sysmond.base import calendar_times  # noqa: PLC0415  see below
+
+    said = calendar_times.months_said(length)
+    length_ns = None if said is None else _read_parts(said.rest) if said.rest else 0
+    if said is None or length_ns is None:
         return None
-    parts = _CALENDAR_PART.findall(by_calendar[1]) if by_calendar else []
-    months = sum(int(number) * _CALENDAR_UNITS[unit.lower()] for number, unit in parts)
-    begin_ns = _months_on(now_ns, direction * months, zone) if months else now_ns
+    begin_ns = calendar_times.months_on(now_ns, direction * said.months, zone, YEARS) if said.months else now_ns
     return begin_ns + direction * length_ns
-
-
-def _months_on(time_ns: int, months: int, zone: tzinfo | None) -> int:
-    """The same day and time so many months on, or the last day of a month that is shorter."""
-    local = datetime.fromtimestamp(time_ns // SECOND_NS, zone)
-    year, month = divmod(local.year * 12 + local.month - 1 + months, 12)
-    if not YEAR_MIN <= year <= YEAR_MAX:
-        raise ValueError(f"outside the years {YEAR_MIN} to {YEAR_MAX}")
-    day = min(local.day, calendar.monthrange(year, month + 1)[1])
-    return _epoch_s(local.replace(year=year, month=month + 1, day=day)) * SECOND_NS + time_ns % SECOND_NS
-
-
-def _epoch_s(moment: datetime) -> int:
-    """Whole seconds since the epoch; without a zone it is local time."""
-    if moment.tzinfo is None:
-        return int(moment.timestamp())
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
-
-
-def _read_calendar(text: str, now_ns: int, zone: tzinfo | None) -> int | None:
-    """Read a day, a clock time, or both, with or without an offset from UTC."""
-    offset = _OFFSET.search(text) if ":" in text else None
-    if offset:
-        text = text[: offset.start()]
-        zone = UTC if offset[1] else _fixed_zone(offset)
-    day_text, clock_text = _split(text)
-    if not day_text and not clock_text:
-        return None
-    today = datetime.fromtimestamp(now_ns // SECOND_NS, zone).date()
-    day = today if not day_text else _read_day(day_text, today)
-    if day is None:
-        return None
-    if not YEAR_MIN <= day.year <= YEAR_MAX:
-        raise ValueError(f"outside the years {YEAR_MIN} to {YEAR_MAX}")
-    clock = _CLOCK.fullmatch(clock_text) if clock_text else None
-    if clock_text and clock is None:
-        return None
-    hour, minute, second = (int(clock[n] or 0) for n in (1, 2, 3)) if clock else (0, 0, 0)
-    fraction_ns = int((clock[4] or "0").ljust(9, "0")) if clock else 0
-    if (hour, minute, second, fraction_ns) == (HOURS_PER_DAY, 0, 0, 0):  # ISO 8601: the end of the day
-        day, hour = day + timedelta(days=1), 0
-    moment = datetime(day.year, day.month, day.day, hour, minute, second, tzinfo=zone)
-    return _epoch_s(moment) * SECOND_NS + fraction_ns
-
-
-def _split(text: str) -> tuple[str, str]:
-    """Split ``monday 14:30``, ``2025-01-31T14:30`` into a day and a clock time; either may be empty."""
-    if ":" not in text:
-        return text, ""
-    position = max(text.rfind(" "), text.rfind("T"), text.rfind("t")) if text[:1].isdigit() else text.rfind(" ")
-    return text[: max(position, 0)], text[position + 1 :]
-
-
-def _read_day(text: str, today: date) -> date | None:
-    word = text.lower()
-    if word in _DAYS:
-        return today + timedelta(days=_DAYS[word])
-    for number, name in enumerate(_WEEKDAYS):
-        if word in {name, name[:3]}:
-            return today - timedelta(days=(today.weekday() - number) % 7)
-    if of_month := _DAY_OF_MONTH.fullmatch(text):
-        return _read_day_of_month(of_month, today)
-    match = _DATE.fullmatch(text)
-    if match is None:
-        return None
-    year, month, day = match.groups()[:3] if match[1] else match.groups()[3:]
-    return date(int(year), int(month), int(day))
-
-
-def _read_day_of_month(said: re.Match[str], today: date) -> date | None:
-    name = (said[2] or said[3]).lower()
-    months = [
-        number
-        for number, month in enumerate(_MONTHS, 1)
-        if name in {month, month[:3], "sept" if month == "september" else ""}
-    ]
-    if not months:
-        return None
-    day = int(said[1] or said[4])
-    if said[5]:
-        return date(int(said[5]), months[0], day)
-    # February 29 was at most eight years ago (1896 to 1904).
-    years = (year for year in range(today.year, today.year - 9, -1) if day <= calendar.monthrange(year, months[0])[1])
-    days = (date(year, months[0], day) for year in years)
-    latest = next((one for one in days if one <= today), None)
-    if latest is None or day < 1:
-        raise ValueError(f"{_MONTHS[months[0] - 1].capitalize()} has no day {day}")
-    return latest
-
-
-def _fixed_zone(offset: re.Match[str]) -> tzinfo:
-    if int(offset[3]) >= HOURS_PER_DAY:
-        raise ValueError("an offset of a day or more")
-    length = timedelta(hours=int(offset[3]), minutes=int(offset[4] or 0), seconds=int(offset[5] or 0))
-    return timezone(-length if offset[2] == "-" else length)
 
 
 def _epoch_text(time_ns: int, places: int) -> str:

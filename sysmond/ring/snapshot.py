@@ -27,7 +27,7 @@ from sysmond.ring.frame import (
     is_mirrored,
     read_header,
 )
-from sysmond.ring.walk import end_of, frame_at, next_whole, offsets, whole_frames
+from sysmond.ring.walk import end_of, frame_at, next_whole, offsets, whole_frames, whole_places
 
 # How often the header, and a copy that shows damage, is read again: the writer may be writing there.
 HEADER_TRIES = 8
@@ -202,13 +202,17 @@ def _walk(
     at = end = stop = begin - base
     checked, since_ns = since - base, 0
     while at <= len(image) - FRAME_BYTES:
-        # Frames before the requested offset, where one begins, are passed over unchecked.
-        for place, stop, kind, ident, tick_ns in whole_frames(image, base, at, since):
-            if stop > checked or kind in EXPLAINING:
-                frames.append(place)
-            else:
-                since_ns = tick_ns or since_ns
-                passed[kind, ident] = place
+        if checked <= at:
+            places, stop = whole_places(image, base, at)
+            frames += places
+        else:
+            # Frames before the requested offset, where one begins, are passed over unchecked.
+            for place, stop, kind, ident, tick_ns in whole_frames(image, base, at, since):
+                if stop > checked or kind in EXPLAINING:
+                    frames.append(place)
+                else:
+                    since_ns = tick_ns or since_ns
+                    passed[kind, ident] = place
         if stop > at:
             at = end = end_of(stop)
         if (to_round_end := capacity - (base + at) % capacity) < FRAME_BYTES:

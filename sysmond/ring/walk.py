@@ -6,6 +6,7 @@ knows why a walk ends: at the end of a round, at a store that is not visible yet
 """
 
 from collections.abc import Iterator
+from struct import Struct
 from zlib import crc32
 
 from sysmond.ring.frame import CRC_START, EXPLAINING, FRAME_BYTES, OPENING
@@ -15,6 +16,8 @@ Frame = tuple[int, int, int, int, int]
 
 # Where a frame has its logical offset, in words.
 _OFFSET_WORD = 2
+# Of an opening its length, checksum and logical offset.
+_PLACED = Struct(f"=II{8 * _OFFSET_WORD - CRC_START}xQ")
 
 
 def whole_frames(image: bytes, begin: int, place: int = 0, since: int = 0) -> Iterator[Frame]:
@@ -34,6 +37,22 @@ def whole_frames(image: bytes, begin: int, place: int = 0, since: int = 0) -> It
             return
         yield place, end - (-remainder & 7), kind, ident, tick_ns
         place = end
+
+
+def whole_places(image: bytes, begin: int, place: int) -> tuple[list[int], int]:
+    """Where each frame begins that ``whole_frames`` gives, in less time, and where the first that is not whole does."""
+    unpack, last, size = _PLACED.unpack_from, len(image) - FRAME_BYTES, len(image)
+    places: list[int] = []
+    while place <= last:
+        length, crc, offset = unpack(image, place)
+        end = place + length
+        if offset != begin + place or length < FRAME_BYTES or length & 7 or end > size:
+            break
+        if crc32(image[place + CRC_START : end]) != crc:
+            break
+        places.append(place)
+        place = end
+    return places, place
 
 
 def frame_at(image: bytes, place: int) -> Frame:

@@ -15,10 +15,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sysmond.base.model import ABSENT
-from sysmond.base.result import TIME_UNIT, BoolArray
+from sysmond.base.result import TIME_UNIT, BoolArray, NDArray
 from sysmond.base.timespec import parse_step
 from sysmond.errors import UsageError, listed, nearest
 
@@ -48,11 +47,11 @@ _JOINING = frozenset({"and", "or", "not", "(", ")"})
 class Words(NamedTuple):
     """A column of texts: which of ``texts`` each row has, int64[row]; -1 for none."""
 
-    codes: npt.NDArray[np.int64]
+    codes: NDArray[np.int64]
     texts: Sequence[str]
 
 
-Values = npt.NDArray[np.float64] | npt.NDArray[np.int64] | Words
+Values = NDArray[np.float64] | NDArray[np.int64] | Words
 """A column: numbers in the unit as shown, points in time as UTC nanoseconds (``ABSENT`` for none), or texts."""
 Lookup = Callable[[str], Values]
 

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from sysmond.base.model import ABSENT, Metric, Table
-from sysmond.base.result import BoolArray, Float64Array, Int64Array
+from sysmond.base.result import BoolArray, Float64Array, Int64Array, NDArray
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.store.stretches.stretch import ALL, GAP_INTERVALS, StretchPart
 from sysmond.store.stretches.undeclared import answers_of
@@ -218,7 +217,7 @@ def integrals(
     lead_s = np.minimum(until, first_ns[:, None]) / 1e9 * known[:, None]
     place = np.maximum(index, 0)
     tail_s = np.where(index < 0, 0, np.maximum(0, until - ticks[place]) / 1e9)
-    integrals: list[npt.NDArray[np.float64]] = []
+    integrals: list[NDArray[np.float64]] = []
     for series, lead in ((heights, np.where(known, carried, 0).astype(np.float64)), (weight, known.astype(np.float64))):
         total = np.cumsum(series * step_s) - series * step_s
         inner = np.where(index < 0, 0.0, total[place] - total[begins][:, None] + series[place] * tail_s)

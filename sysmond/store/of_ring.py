@@ -14,12 +14,11 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.eased_pace import BACK_MAX_S
 from sysmond.base.model import ABSENT, Cause, Sensitivity, Table
-from sysmond.base.result import Int64Array
+from sysmond.base.result import Int64Array, NDArray
 from sysmond.errors import CorruptError, Error
 from sysmond.ring.frame import (
     ABSENCE,
@@ -397,7 +396,7 @@ class ExplainedRing:
         said += ["its clock is damaged"] if is_expected and not (self._kinds == RELATION).any() else []
         return f"{self._snapshot.path}: {'; '.join(said)}" if said else ""
 
-    def _is_of_tick(self) -> npt.NDArray[np.bool_]:
+    def _is_of_tick(self) -> NDArray[np.bool_]:
         return np.isin(self._kinds, (ROWS, ABSENCE, RECORDS))
 
     def _unexplained(self) -> Int64Array:

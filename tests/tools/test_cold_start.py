@@ -15,6 +15,17 @@ from tests.support.whole import Recorder, a_recorder
 NUMBERS = {"numpy", "h5py"}
 # What else takes long, and is for who makes a plan, speaks to a bus or draws.
 HEAVY = {*NUMBERS, "yaml", "pluggy", "importlib.metadata", "asyncio", "dbus_fast", "rich", "subprocess"}
+# What a few series of the last minutes need none of: what declares tables of processes, what reads a calendar, and what
+# of the libraries is for those alone who write types.
+NOT_FOR_SERIES = {
+    "calendar",
+    "numpy.typing",
+    "shlex",
+    "sysmon_tools.presets",
+    "sysmond.base.calendar_times",
+    "sysmond.probe",
+    "sysmond.tasks.tables",
+}
 _SAYS = "import time:"
 
 
@@ -55,7 +66,8 @@ def test_completion_needs_nothing_heavy(recorder: Recorder) -> None:
     "words", [("status",), ("config",), ("overhead",), ("events",), *(("list", what) for what in ctl.LISTS)]
 )
 def test_what_a_recorder_says_itself_needs_no_numbers(recorder: Recorder, words: tuple[str, ...]) -> None:
-    assert imported("sysmonctl", *words, *recorder.where()) & {*NUMBERS, "yaml", "pluggy"} == set()
+    # Where no terminal is, nothing is drawn.
+    assert imported("sysmonctl", *words, *recorder.where()) & {*NUMBERS, "yaml", "pluggy", "rich"} == set()
 
 
 @pytest.mark.parametrize("words", [("load/tasks",), ("cpu", "--top=1"), ("memory/used", "--sample=2s")])
@@ -63,3 +75,13 @@ def test_the_last_seconds_need_no_hdf5_though_there_are_files(recorder: Recorder
     imported("sysmonctl", "flush", *recorder.where())
     assert imported("sysmon-extract", *words, "--from=-2s", *recorder.where()) & NUMBERS == {"numpy"}
     assert imported("sysmon-extract", *words, "--from=-1d", *recorder.where()) & NUMBERS == NUMBERS
+
+
+def test_series_of_the_last_seconds_need_nothing_of_other_questions(recorder: Recorder) -> None:
+    words = ("load/tasks", "cpu/user", "--from=-2s", "--sample=1s", *recorder.where())
+    assert imported("sysmon-extract", *words) & {*HEAVY, *NOT_FOR_SERIES} == {"numpy"}
+
+
+def test_what_has_a_calendar_is_imported_for_times_that_need_it(recorder: Recorder) -> None:
+    asked = imported("sysmon-extract", "load/tasks", "--from=today", *recorder.where())
+    assert asked & NOT_FOR_SERIES == {"calendar", "sysmond.base.calendar_times"}

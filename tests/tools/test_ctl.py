@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from docs import generate
-from sysmon_tools import ctl, show
+from sysmon_tools import command_output, ctl
 from sysmon_tools.doctor import examine
 from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH
 from sysmond.errors import UsageError
@@ -475,9 +475,9 @@ def test_a_time_may_begin_with_a_hyphen() -> None:
     ("interval_ns", "text"), [(0, "–"), (50_000_000, "50ms"), (1_000_000_000, "1s"), (300_000_000_000, "5min")]
 )
 def test_intervals_are_spelled_as_they_are_written(interval_ns: int, text: str) -> None:
-    assert show.interval(interval_ns) == text
+    assert command_output.interval(interval_ns) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (61, "1 min 1 s"), (90_000, "1 d 1 h")])
 def test_lengths_of_time_are_spelled_in_units(seconds: float, text: str) -> None:
-    assert show.duration(seconds) == text
+    assert command_output.duration(seconds) == text

@@ -367,7 +367,8 @@ def test_who_may_not_read_programs_is_told_once_and_gets_the_rest(folders: Folde
         Path(place, "state/restricted").chmod(0o750)
         program = (
             "import os, sys, pwd, numpy, h5py; from sysmon_tools import extract, formats; from sysmond import history;"
-            "from sysmond.answers import records as answer; os.setgroups([]); os.setgid(65534); os.setuid(65534);"
+            "from sysmond.answers import records as answer; from sysmond.base import calendar_times;"
+            "from sysmond.tasks import tables; os.setgroups([]); os.setgid(65534); os.setuid(65534);"
             "sys.exit(extract.main(sys.argv[1:]))"
         )
         words = [

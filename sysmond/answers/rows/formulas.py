@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sysmond.base.formula import Formula, Numbers, Operand
-from sysmond.base.result import Float64Array
+from sysmond.base.result import Float64Array, NDArray
 
 
 def computed(read: Formula, values: Mapping[Operand, Float64Array], length: int) -> Float64Array:
@@ -18,7 +17,7 @@ def computed(read: Formula, values: Mapping[Operand, Float64Array], length: int)
         return np.where(np.isfinite(result), result, np.nan)
 
 
-def _divided(left: npt.NDArray[Any] | float, right: npt.NDArray[Any] | float) -> npt.NDArray[Any]:
+def _divided(left: NDArray[Any] | float, right: NDArray[Any] | float) -> NDArray[Any]:
     divisor = np.asarray(right, np.float64)
     return np.asarray(left / np.where(divisor == 0, np.nan, divisor))
 

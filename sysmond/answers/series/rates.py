@@ -15,12 +15,11 @@ from math import ceil, log10
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.counters import floor_of
 from sysmond.base.model import ABSENT, Metric, Semantics, rate_unit
-from sysmond.base.result import TIME_SCALE, TIME_UNIT, BoolArray, Float64Array, Int64Array
+from sysmond.base.result import TIME_SCALE, TIME_UNIT, BoolArray, Float64Array, Int64Array, NDArray
 from sysmond.base.statistic import percent_of
 from sysmond.store.coding import statistics
 from sysmond.store.coding.statistics import Buckets, Stat
@@ -48,7 +47,7 @@ class RowStat(Enum):
     MIN = "min"
 
 
-BucketStats = dict[Stat | RowStat, npt.NDArray[Any]]
+BucketStats = dict[Stat | RowStat, NDArray[Any]]
 
 
 class LineagePart(NamedTuple):
@@ -352,15 +351,15 @@ _PER_INTERVAL: dict[str, Stat | RowStat] = {
 }
 
 
-def _earlier(known: npt.NDArray[Any], own: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _earlier(known: NDArray[Any], own: NDArray[Any]) -> NDArray[Any]:
     return np.where(np.isnan(known), own, known)
 
 
-def _later(known: npt.NDArray[Any], own: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _later(known: NDArray[Any], own: NDArray[Any]) -> NDArray[Any]:
     return np.where(np.isnan(own), known, own)
 
 
-_CHOICES: dict[str, Callable[[npt.NDArray[Any], npt.NDArray[Any]], npt.NDArray[Any]]] = {
+_CHOICES: dict[str, Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]] = {
     "max": np.fmax,
     "min": np.fmin,
     "first": _earlier,
@@ -416,7 +415,7 @@ def _count(parts: Iterable[LineagePart], buckets: int) -> Statistic:
     return Statistic("1", counts, 0, None, 0)
 
 
-def _totals(parts: Sequence[LineagePart], buckets: int) -> tuple[npt.NDArray[Any], BoolArray]:
+def _totals(parts: Sequence[LineagePart], buckets: int) -> tuple[NDArray[Any], BoolArray]:
     """Sums a bucket, and where there are any; as integers where they are sure to fit, else rounded once."""
     sums = [part.stats[Stat.SUM] for part in parts]
     large = any(own.dtype != np.int64 or not _fits(np.append(own, own.size and len(parts))) for own in sums)
@@ -451,7 +450,7 @@ def _mean(parts: Sequence[LineagePart], metric: Metric, buckets: int) -> Statist
 
 
 def _time_of_maximum(
-    parts: Sequence[LineagePart], buckets: int, height: Callable[[LineagePart], npt.NDArray[Any]]
+    parts: Sequence[LineagePart], buckets: int, height: Callable[[LineagePart], NDArray[Any]]
 ) -> Statistic:
     """When the (first) maximum was, as UTC."""
     highest = np.full(buckets, -np.inf)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sysmond.answers.records import Answering
 from sysmond.answers.rows.batch import NumberColumn, numbers
@@ -18,7 +17,7 @@ from sysmond.answers.rows.columns import COUNT, MAX, MEAN, SUM, FormulaColumn, O
 from sysmond.answers.rows.from_records import BUCKETS_MAX, JoinedRows, MomentBatch, UtcBuckets, axis, instance_of
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, START, Cause, Semantics, series_path
-from sysmond.base.result import TIME_UNIT, Column, Float64Array, Gap, Int64Array, Result
+from sysmond.base.result import TIME_UNIT, Column, Float64Array, Gap, Int64Array, NDArray, Result
 from sysmond.rollup.condition import Words
 from sysmond.store.census import Line
 from sysmond.store.stretches.ends import GRAIN_NS
@@ -28,7 +27,7 @@ from sysmond.store.stretches.stretch import Stretch, StretchPart, key_of, lasts
 TOTAL, RATE = "_total", "_rate"
 PEAK = "_max"
 
-Array = npt.NDArray[Any]
+Array = NDArray[Any]
 # By key what a counter was last, and when.
 Carried = dict[tuple[int, ...], tuple[int, int]]
 

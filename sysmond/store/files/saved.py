@@ -14,7 +14,7 @@ import numpy as np
 
 from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity
 from sysmond.base.result import TIME_SCALE, Array, Column, Event, Gap, Result
-from sysmond.base.timespec import STEP_MAX_NS, TIME_MAX_NS, TIME_MIN_NS, YEAR_MAX, YEAR_MIN
+from sysmond.base.timespec import STEP_MAX_NS, TIME_MAX_NS, TIME_MIN_NS, YEARS
 from sysmond.store.files import event_records, hdf5, invariants
 from sysmond.store.files.hdf5 import Format, Node, OpenFile
 
@@ -168,4 +168,4 @@ def _column(about: Column, kind: str, decimals: int, content: Array) -> Column:
 
 def _check_times(what: str, times_ns: Array) -> None:
     if len(times_ns) and not (times_ns.min() >= TIME_MIN_NS and times_ns.max() < TIME_MAX_NS):
-        raise ValueError(f"{what} has points in time outside the years {YEAR_MIN} to {YEAR_MAX}")
+        raise ValueError(f"{what} has points in time outside the years {YEARS[0]} to {YEARS[-1]}")
