@@ -44,7 +44,7 @@ def carry_on(folders: Folders, owed: Mapping[str, object], boot: str = "") -> tu
     seen = settings.noted(f"{folders.runtime}/{WRITERS[Lane.BACKGROUND]}/{settings.NOTE}")
     before, now = _read(path), NotedBoot(boot or clock.boot_id(), seen)
     is_another = before.boot != now.boot
-    if is_another and before.settings and not seen:
+    if is_another and before.settings:
         with suppress(OSError):
             note.write(f"{folders.runtime}/{ARCHIVER}/{settings.NOTE_BEFORE}", before.settings)
     if is_another or (seen and seen != before.settings):

@@ -46,8 +46,8 @@ BOOTED_WITH = {
 BOOTED_LENGTH_MAX = 400
 PLAN = "sysmond.plan"
 KIND, NOTE = "setting", "setting.seen"
-# In the archiver's folder: what they were at the end of the boot before.
-ARCHIVER, NOTE_BEFORE = "archiver", "setting.before"
+# In the archiver's folder: what they were at the end of the boot before; and that this was compared.
+ARCHIVER, NOTE_BEFORE, NOTE_COMPARED = "archiver", "setting.before", "setting.compared"
 SINCE_BEFORE = "since the boot before"
 # Until a boot is that old its services may still set them.
 SETTLED_S = 180.0
@@ -68,6 +68,7 @@ class KernelSettings:
     def __init__(self) -> None:
         """Know of nothing."""
         self._before: dict[str, str] = {}
+        self._is_compared = False
 
     def read(self, host: Host) -> Iterator[Row]:
         """Give a row for each setting that this machine has, and tell of those that are others than before.
@@ -80,18 +81,26 @@ class KernelSettings:
         return ((name, (value,)) for name, value in values.items())
 
     def _compare(self, host: Host, values: dict[str, str]) -> None:
-        detail = ""
-        if not self._before and host.folder:
-            self._before = noted(f"{host.folder}/{NOTE}")
-        if not self._before and host.folder:
-            self._before, detail = noted(f"{host.runtime}/{ARCHIVER}/{NOTE_BEFORE}"), SINCE_BEFORE
-        for name, value in values.items():
-            if (before := self._before.get(name, value)) != value:
-                host.tell_event(KIND, name, f"{before} → {value}", detail=detail)
+        before = self._before or (noted(f"{host.folder}/{NOTE}") if host.folder else {}) or values
+        for then, now, detail in ((self._boot_before(host), before, SINCE_BEFORE), (before, values, "")):
+            for name, value in now.items():
+                if then.get(name, value) != value:
+                    host.tell_event(KIND, name, f"{then[name]} → {value}", detail=detail)
         if values != self._before and host.folder:
             with suppress(OSError):
                 note.write(f"{host.folder}/{NOTE}", values)
         self._before = values
+
+    def _boot_before(self, host: Host) -> dict[str, str]:
+        """What they were at the end of the boot before, once in this boot: when the archiver has laid that out."""
+        if self._is_compared or not host.folder:
+            return {}
+        earlier = noted(f"{host.runtime}/{ARCHIVER}/{NOTE_BEFORE}")
+        if earlier:
+            self._is_compared = True
+            with suppress(OSError), open(f"{host.folder}/{NOTE_COMPARED}", "x", encoding="ascii"):
+                return earlier
+        return {}
 
 
 def settings(host: Host) -> Iterator[tuple[str, str]]:

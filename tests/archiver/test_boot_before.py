@@ -85,6 +85,19 @@ def test_a_setting_that_is_another_after_a_boot_is_told_once(folders: Folders) -
     assert changes(folders, 20) == []
 
 
+def test_a_lane_that_is_quicker_than_the_archiver_compares_later_and_once(folders: Folders) -> None:
+    changes(folders, 60)
+    carry_on(folders, {}, "a")
+    reboot(folders)
+    assert changes(folders, 10) == []
+    carry_on(folders, {}, "b")
+    assert changes(folders, 20) == [("vm.swappiness", "60 → 10", SINCE_BEFORE), ("vm.swappiness", "10 → 20", "")]
+    assert changes(folders, 20) == []
+    reboot(folders)
+    carry_on(folders, {}, "c")
+    assert changes(folders, 20) == [("vm.swappiness", "10 → 20", SINCE_BEFORE)]
+
+
 def test_settings_outlive_a_boot_in_which_nobody_read_them(folders: Folders) -> None:
     changes(folders, 60)
     for boot in "abc":
