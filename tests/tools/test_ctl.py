@@ -312,6 +312,7 @@ NOT_DESCRIBED = {
     "smart_attribute",
     "wifi",
     "wifi_channel",
+    "wifi_connection",
 }
 
 
