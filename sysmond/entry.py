@@ -5,7 +5,6 @@ What a program imports takes longer than much of what it does, and an interrupt 
 traceback of somebody's library, or as an error that this makes of it. Imports nothing but what the interpreter needs.
 """
 
-import gc
 import os
 import signal
 import sys
@@ -43,10 +42,7 @@ def _run(module: str) -> int:
     try:
         if may_be_interrupted:
             signal.signal(signal.SIGINT, lambda *_: os._exit(EXIT_INTERRUPTED))
-        gc.disable()  # What is imported stays: looking for garbage in it takes as long as the smaller modules.
         program = import_module(module)
-        gc.freeze()
-        gc.enable()
         sys.excepthook = import_module("sysmond.base.terminal").confess
         if may_be_interrupted:
             signal.signal(signal.SIGINT, signal.default_int_handler)

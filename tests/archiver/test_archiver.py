@@ -366,9 +366,9 @@ def test_one_child_seals_flushes_and_merges(station: Station, end: Started, tmp_
         if number % 2:
             archiver.use_disk()
             wait_until(lambda number=number: len(archiver.later()) == number)  # type: ignore[misc]
-            has_begun(archiver.process)
         else:
             assert station.order("flush") is True
+        has_begun(archiver.process)  # A merge, too: while it is in its place, seals are by themselves.
         assert station.in_ram() == 0
     together = archiver.later()
     assert len(together) == FLUSHES_PER_MERGE
