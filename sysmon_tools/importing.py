@@ -114,7 +114,7 @@ def run(path: str, table: str, output_dir: str) -> None:
         images = [dense.encode([recording]) for recording in recordings]
     except (UsageError, ValueError) as wrong:  # Names that are none, and more than an archive may hold.
         raise Error(f"{path}: {wrong}") from wrong
-    place = Folders(output_dir, "")
+    place = Folders(os.path.abspath(output_dir), "")
     create_classes(place.state, FINEST_TIER)
     folder = archive.disk_folder(place, sensitivity)
     for number, image in enumerate(images, start=1):

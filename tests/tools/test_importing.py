@@ -209,6 +209,13 @@ def test_half_of_an_import_is_refused(capsys: pytest.CaptureFixture[str], words:
     assert says in capsys.readouterr().err
 
 
+def test_a_folder_is_named_from_where_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "answer.csv").write_text("time,load/one\n2025-03-01T12:00:00Z,0.5\n")
+    monkeypatch.chdir(tmp_path)
+    assert extract.main(["--import=answer.csv", "--output-dir=new"]) == 0
+    assert [entry.path for entry in Archive(Folders(str(tmp_path / "new"), "")).catalogue()] == ["load/one"]
+
+
 def test_nothing_is_written_into_what_is_there(
     machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
