@@ -21,7 +21,8 @@ def sysmond() -> int:
 def sysmon_extract() -> int:
     """Be ``sysmon-extract``, and end with its exit code; give that where it was interrupted."""
     code = _run("sysmon_tools.extract")
-    if code != EXIT_INTERRUPTED:
+    # What was unpacked of a snapshot goes when the interpreter ends.
+    if code != EXIT_INTERRUPTED and "sysmond.machine.snapshot_file" not in sys.modules:
         import_module("sysmond.base.terminal").end(code)
     return code
 

@@ -15,6 +15,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, BinaryIO, NamedTuple
 
@@ -29,6 +30,7 @@ FILES_MAX = 4096
 _BLOCK_BYTES = tarfile.BLOCKSIZE
 _PATH = re.compile(r"(?:public|restricted)/(?:[a-z][a-z0-9_]{0,63}/)?1s/[0-9a-f]{32}-\d{8}-\d{8}\.h5")
 _MODE = 0o644
+_UNPACKED = re.compile(r"sysmon-snapshot-(\d+)-\w+", re.ASCII)
 
 
 class SnapshotMember(NamedTuple):
@@ -75,7 +77,8 @@ def unpacked(path: str) -> str:
 
 @cache
 def _unpacked(path: str, _identity: tuple[int, ...]) -> str:
-    folder = tempfile.mkdtemp(prefix="sysmon-snapshot-")
+    _remove_leftovers(tempfile.gettempdir())
+    folder = tempfile.mkdtemp(prefix=f"sysmon-snapshot-{os.getpid()}-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
         with open(path, "rb") as file:
@@ -83,6 +86,17 @@ def _unpacked(path: str, _identity: tuple[int, ...]) -> str:
     except PermissionError as refusal:
         raise NotPermittedError(f"{path}: {refusal.strerror}; its owner may read it") from refusal
     return folder
+
+
+def _remove_leftovers(base: str) -> None:
+    """Remove what processes of ours unpacked that were killed."""
+    with suppress(OSError), os.scandir(base) as entries:
+        for entry in entries:
+            left = _UNPACKED.fullmatch(entry.name)
+            is_ours = left and entry.is_dir(follow_symlinks=False)
+            is_ours = is_ours and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+            if left and is_ours and not os.path.exists(f"/proc/{left[1]}"):
+                shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _unpack(file: BinaryIO, path: str, folder: str) -> None:

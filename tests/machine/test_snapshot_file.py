@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,20 @@ def test_what_was_unpacked_ends_with_the_process(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True)
     assert "sysmon-snapshot-" in done.stdout
     assert not os.path.exists(done.stdout.strip())
+
+
+def test_what_a_process_that_was_killed_had_unpacked_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    for pid in (ended.pid, os.getpid()):
+        (tmp_path / f"sysmon-snapshot-{pid}-abc").mkdir()
+    folder = snapshot_file.unpacked(str(written(tmp_path / "a.sysmon")))
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "a.sysmon", f"sysmon-snapshot-{os.getpid()}-abc", Path(folder).name
+    }  # fmt: skip
 
 
 def test_another_file_is_none(tmp_path: Path) -> None:

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A snapshot: one file of what was recorded in a span, which every program reads, with no more than it may."""
 
+import os
 import stat
+import subprocess
+import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -91,3 +95,17 @@ def test_a_damaged_one_is_one_line(folders: Folders, tmp_path: Path, capsys: pyt
     file.write_bytes(image)
     assert extract.main(["cpu/user@total", "--state-dir", str(file)]) == 1
     assert "is not what the manifest says; the file is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("program", ["sysmon-extract", "sysmon"])
+def test_nothing_of_it_stays_where_it_was_unpacked(folders: Folders, tmp_path: Path, program: str) -> None:
+    file, unpacked = tmp_path / "incident.sysmon", tmp_path / "unpacked"
+    unpacked.mkdir()
+    assert run(folders, FROM, TO, "-o", str(file)) == 0
+    words = {"sysmon-extract": ["cpu/user@total", FROM, TO], "sysmon": ["--plain"]}[program]
+    started = entry_points(group="console_scripts", name=program)[program].value.replace(":", " import ")
+    script = f"import sys; sys.argv[0] = {program!r}; from {started} as main; sys.exit(main())"
+    command = [sys.executable, "-c", script, *words, "--state-dir", str(file)]
+    done = subprocess.run(command, env={**os.environ, "TMPDIR": str(unpacked)}, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert list(unpacked.iterdir()) == []
