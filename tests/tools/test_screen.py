@@ -34,7 +34,7 @@ from tests.support import screens
 from tests.support.longarchive import BOOT, BOOTED_NS
 from tests.support.screens import after, each_after
 from tests.support.stall import FIRST_S, STALL, STALL_NS, stuck
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANG_S, wait_until
 
 HOSTILE = "\x1b]0;owned\x07<script>"
 NOTHING = Around((), ())
@@ -353,7 +353,9 @@ def test_what_the_curves_show_is_written_into_a_file(
         async with app.run_test(size=(120, 30)) as pilot:
             await screens.settled(pilot)
             await pilot.press("W", "enter")
-            await app.workers.wait_for_complete([worker for worker in app.workers if worker.name == "_write"])
+            async with asyncio.timeout(HANG_S):
+                while ": written" not in screens.seen(app):
+                    await pilot.pause(0.05)
             return screens.seen(app)
 
     shown = asyncio.run(written())
