@@ -14,14 +14,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sysmond.archiver.children import PR_SET_PDEATHSIG
-from sysmond.base.clock import SECOND_NS, boottime_ns
+from sysmond.base.clock import RELATION_TOLERANCE_NS, SECOND_NS, boottime_ns
 from sysmond.base.model import ABSENT, TIERS_NS, Cause, Sensitivity
 from sysmond.commands.tamper import contents, damages, silently_wrong
 from sysmond.errors import Error
@@ -365,7 +366,7 @@ def run(
         seen.look()
         losses = {lane: loss(folders, lane, done, seen, each_ns) for lane, each_ns in intervals_ns(interval_ns).items()}
         miscounted = [lane for lane, path in LANES.items() if counted(folders, path) != losses[lane].ticks]
-        vanished = {lane: len(acknowledged[lane] - set(ticks(folders, path))) for lane, path in LANES.items()}
+        vanished = {lane: _vanished(acknowledged[lane], ticks(folders, path)) for lane, path in LANES.items()}
         copies = _damage_copies(folders, rings, os.path.dirname(folders.runtime), chance) if damage else Counter()
         faults = [f"exit code {exit_code}: {daemon.last_said()}"] if exit_code else []
         faults += [f"{lane}: the tiers count other ticks than there are" for lane in miscounted]
@@ -373,6 +374,18 @@ def run(
         return _summary(done, seen, losses, vanished, copies, faults, time.monotonic() - began_s) | {
             "said": dict(Counter(daemon.said()).most_common(20))
         }
+
+
+def _vanished(acknowledged: Iterable[int], there: Iterable[int]) -> int:
+    """How many ticks that were read once, in UTC, are not there any more.
+
+    What is learnt of the clock meanwhile moves them by microseconds.
+    """
+    in_order = [-NEVER_NS, *sorted(there), NEVER_NS]
+    places = ((at_ns, bisect_left(in_order, at_ns)) for at_ns in acknowledged)
+    return sum(
+        min(at_ns - in_order[place - 1], in_order[place] - at_ns) > RELATION_TOLERANCE_NS for at_ns, place in places
+    )
 
 
 def _summary(
