@@ -8,7 +8,6 @@ question is answered in a thread beside, one at a time, so that keys are obeyed 
 import argparse
 import asyncio
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from textual.widgets import Input
 
 from sysmon_tools import moment_page
 from sysmon_tools.grid import Field, clipped, length
+from sysmon_tools.key_values import spelled_line
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS
 from sysmon_tools.screen import acting, keys
 from sysmon_tools.screen.look import Around, Look, at, bucket, inward, moved, opened, ordered, outward, renewed
@@ -644,9 +644,8 @@ class SysmonApp(App[None]):
 
     def _copy(self) -> None:
         """Put the row below the cursor into the clipboard, by what terminals know as OSC 52."""
-        cells = {name: printable(text or "") for name, text in self._rows.cells().items()}
-        if cells:
-            self.copy_to_clipboard(" ".join(f"{name}={shlex.quote(text)}" for name, text in cells.items()))
+        if cells := self._rows.cells():
+            self.copy_to_clipboard(spelled_line((name, text or "") for name, text in cells.items()).decode().rstrip())
             self._said = "this row is in the clipboard, if the terminal allows it"
 
     def _is_process(self, cells: dict[str, str | None]) -> bool:
