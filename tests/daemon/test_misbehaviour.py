@@ -123,13 +123,15 @@ def test_each_is_put_into_quarantine_and_the_others_go_on(trial: Trial, tmp_path
     trial.wait_for_ticks("chatting/count", 2)
     trial.wait_for_ticks("filesystem/size", 2)
     assert trial.ticks("memory/total") > 3
+    # Where the machine is busy a table of ours may be late, too.
     told = {event.subject: event.text for event in trial.events("quarantine")}
-    assert {table for table in told if HARMS[table][1] in told[table]} == set(HARMS)
+    assert all(reason in told[table] for table, (_, reason) in HARMS.items())
     wait_until(lambda: all(Cause.QUARANTINED in trial.causes(table) for table in HARMS))
     assert Cause.PROBE_FAILED in trial.causes("raising")
     assert Cause.QUARANTINED not in trial.causes("raising")
     conduct = json.loads(Path(trial.folders.runtime, "background/conduct.json").read_text())
-    assert conduct["tables"].keys() == HARMS.keys()
+    assert conduct["tables"].keys() >= HARMS.keys()
+    assert not {"raising", "chatting"}.intersection(conduct["tables"])
     assert trial.ask("background", do="forgive", table="crashing") == {"ok": True}
     assert trial.ask("background", do="forgive", table="raising") == {"ok": False}
     assert "crashing" in {event.subject for event in trial.events("released")}
