@@ -130,15 +130,15 @@ class Archive:
         from sysmond.store import events  # noqa: PLC0415  as above
         from sysmond.store.census import Census  # noqa: PLC0415  as above
 
-        census = Census(self.place, self._classes)
-        if boot is None:
-            extents = census.extents()
-        else:
-            from sysmond.answers import wide  # noqa: PLC0415  as above
-            from sysmond.store.timeline import Timeline  # noqa: PLC0415  as above
+        with closing(Census(self.place, self._classes)) as census:
+            if boot is None:
+                extents = census.extents()
+            else:
+                from sysmond.answers import wide  # noqa: PLC0415  as above
+                from sysmond.store.timeline import Timeline  # noqa: PLC0415  as above
 
-            with closing(Timeline(self.place, self._classes)) as line:
-                extents = census.extents(wide.find_boot(line, boot))
+                with closing(Timeline(self.place, self._classes)) as line:
+                    extents = census.extents(wide.find_boot(line, boot))
         with suppress(UsageError):  # Of a boot of which there are only rows of long tables.
             where = self.place, self._classes
             happened = events.outermost(*where) if boot is None else events.read(*where, boot=boot)

@@ -8,6 +8,7 @@ between. Where several things share that, as processes whose number was used aga
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -110,7 +111,8 @@ def _spread(column: Column, rows: Int64Array, places: Int64Array, length: int) -
 
 
 def _interval_ns(place: _Place, table: str) -> int:
-    extent = Census(*place).extent(table)
+    with closing(Census(*place)) as census:
+        extent = census.extent(table)
     return extent.interval_ns if extent else SECOND_NS
 
 

@@ -2,6 +2,7 @@
 """Answers about long tables: a question in words, checked, answered from what is there, as columns and as records."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import chain
 
 import numpy as np
@@ -50,16 +51,16 @@ def answer(folders: Folders, classes: Collection[Sensitivity], request: Request)
     :raises UsageError: for a wrong table, column, condition, time or step. :raises NotPermittedError: where the table
         may not be read. :raises Error: where nothing of it is recorded.
     """
-    census = Census(folders, classes)
-    for attempt in range(ATTEMPTS_MAX + 1):
-        try:
-            return Answering(census, request).answer()
-        except FileNotFoundError:
-            if attempt == ATTEMPTS_MAX:
-                raise
-        except CorruptError as damage:
-            if not census.exclude(damage):
-                raise
+    with closing(Census(folders, classes)) as census:
+        for attempt in range(ATTEMPTS_MAX + 1):
+            try:
+                return Answering(census, request).answer()
+            except FileNotFoundError:
+                if attempt == ATTEMPTS_MAX:
+                    raise
+            except CorruptError as damage:
+                if not census.exclude(damage):
+                    raise
     raise Error(f"table {request.table!r}: its files change faster than they can be read")
 
 
@@ -536,7 +537,8 @@ def newest(folders: Folders, classes: Collection[Sensitivity], table: str) -> Ta
 
     :raises Error: where it may not be read, or nothing of it is there.
     """
-    return Answering(Census(folders, classes), Request(table)).table
+    with closing(Census(folders, classes)) as census:
+        return Answering(census, Request(table)).table
 
 
 def described(table: Table) -> Iterator[tuple[str, str, str]]:

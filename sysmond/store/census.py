@@ -99,6 +99,10 @@ class Census:
         self.is_followed = False
         self.reasons: list[str] = []
 
+    def close(self) -> None:
+        """Close the files: what describes them stays, and one whose values are asked for is opened again."""
+        self._files.close()
+
     @property
     def warnings(self) -> list[str]:
         """What could not be read."""

@@ -95,10 +95,10 @@ def files(
             boot = next(iter(joined.clocks))
             yield file(joined.sensitivity, boot, "", dense_file.encode_plans(joined, plans, CREATED_BY))
         warnings += [damage.reason for damage in line.damages]
-    census = Census(folders, classes)
-    for stretch in _long_parts(census, span, warnings, anonymity):
-        yield file(stretch.sensitivity, stretch.boot, stretch.table.name, sparse_file.encode(stretch, CREATED_BY))
-    warnings += census.warnings
+    with closing(Census(folders, classes)) as census:
+        for stretch in _long_parts(census, span, warnings, anonymity):
+            yield file(stretch.sensitivity, stretch.boot, stretch.table.name, sparse_file.encode(stretch, CREATED_BY))
+        warnings += census.warnings
 
 
 # --- Wide tables

@@ -17,6 +17,7 @@ from sysmond.history import Archive
 from sysmond.tasks.tables import PROCESS
 from tests.support.longarchive import Row, put, stretch
 from tests.support.machine import Machine
+from tests.support.opened import open_objects
 
 IO = ["read_bytes", "written_bytes", "read_chars", "written_chars"]
 READINGS: list[tuple[int, Row]] = [
@@ -78,6 +79,8 @@ def test_a_wrong_word_is_told_what_there_is(archive: Archive, asked: str, says: 
     with pytest.raises(UsageError) as refusal:
         archive.records("process", columns=asked)
     assert says in str(refusal.value)
+    # Though the refusal is still there, and with it all that it came through.
+    assert open_objects() == 0
     with pytest.raises(UsageError, match="has no column 'io'"):
         archive.records("process", by="io")
 

@@ -28,6 +28,7 @@ from sysmond.store.files import hdf5
 from sysmond.store.files.dense_file import CHUNK_TICKS, Segment, encode
 from sysmond.store.files.invariants import UPTIME_MAX_NS
 from sysmond.store.of_ring import BATCH_SERIES, Hole, MemoryBlock, Recording, SeriesKey, Strand
+from tests.support.opened import open_objects
 
 SECOND = 10**9
 BOOTS = ("a" * 32, "b" * 32)
@@ -241,11 +242,6 @@ def test_a_truncated_file_is_found(path: str) -> None:
         with pytest.raises(CorruptError):
             read_whole(path)
     assert open_objects() == 0
-
-
-def open_objects() -> int:
-    kinds = (h5py.h5f.OBJ_FILE, h5py.h5f.OBJ_GROUP, h5py.h5f.OBJ_DATASET, h5py.h5f.OBJ_ATTR)
-    return sum(h5py.h5f.get_obj_count(types=kind) for kind in kinds)
 
 
 def test_an_open_segment_locks_nothing_and_a_closed_one_holds_nothing(path: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files this process opens or reads: the proof that something was left alone.
+"""Which files this process opens or reads, and has open: the proof that something was left alone.
 
 An audit hook cannot be taken back; it does nothing while nobody watches.
 """
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
+
+import h5py
 
 # What the kernel tells of a device without asking it: power management and its wakeups, names, and what it read when it
 # found the device.
@@ -57,3 +59,9 @@ def wakes(path: str, devices: list[str]) -> bool:
     below = next((path.removeprefix(f"{device}/") for device in devices if path.startswith(f"{device}/")), "")
     *folders, name = below.split("/")
     return bool(name) and not name.endswith("_label") and name not in KNOWN and KNOWN_FOLDERS.isdisjoint(folders)
+
+
+def open_objects() -> int:
+    """How many objects of HDF5 files this process has open."""
+    kinds = (h5py.h5f.OBJ_FILE, h5py.h5f.OBJ_GROUP, h5py.h5f.OBJ_DATASET, h5py.h5f.OBJ_ATTR)
+    return sum(h5py.h5f.get_obj_count(types=kind) for kind in kinds)

@@ -8,6 +8,7 @@ which columns, and between which times (``parsed``): only that is read.
 
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -135,16 +136,17 @@ def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request:
         raise not_installed("DuckDB", "sql") from missing
     with (
         tempfile.TemporaryDirectory(prefix="sysmond-sql-") as folder,
+        closing(Census(folders, classes)) as census,
         duckdb.connect(":memory:", config={**_SETTINGS, "temp_directory": folder}) as opened,
     ):
         moment = datetime.now(UTC).replace(tzinfo=None).isoformat(" ")
         macros = (f"create macro {name}() as timestamp '{moment}'" for name in _NOW)
         for statement in ("set timezone = 'UTC'", *macros, "set lock_configuration = true"):
             opened.execute(statement).fetchall()
-        source = _Source(opened, folders, classes, request, _named(opened, query))
+        source = _Source(opened, census, folders, classes, request, _named(opened, query))
         source.fill(query)
         names, rows = _run(opened, query, source.tables, source.columns)
-    happened = source.happened()
+        happened = source.happened()
     known = tuple(gaps.coalesce(source.gaps))
     return SqlAnswer(names, rows, tuple(dict.fromkeys(source.warnings)), source.sensitivity, known, tuple(happened))
 
@@ -155,6 +157,7 @@ class _Source:
     def __init__(
         self,
         opened: "duckdb.DuckDBPyConnection",
+        census: Census,
         folders: Folders,
         classes: Collection[Sensitivity],
         request: Request,
@@ -171,7 +174,7 @@ class _Source:
         self._request = request
         self._named = named
         self._times = times_of(request)
-        self._census = Census(folders, classes)
+        self._census = census
         self._wide_tables: list[str] = []
         # In which ranges it looks at tables, and of which boot; what was found of them that is an event.
         self._spans: list[tuple[int, int]] = []
