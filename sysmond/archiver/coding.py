@@ -26,7 +26,8 @@ class Coding(NamedTuple):
 
     ``tiers``: those that are made of rows. ``roll_up``: the images of the tiers of a run of files in a folder, given
     where rows of other tables are.
-    ``seals_at_once``, ``bytes_at_once``: how much of rows is rolled up at once.
+    ``ripe_bytes``: how many bytes of rows are worth rolling up, however few seals. ``seals_at_once``,
+    ``bytes_at_once``: how much of rows is rolled up at once.
     """
 
     is_long: bool
@@ -38,6 +39,7 @@ class Coding(NamedTuple):
     plan_tier: Callable[[str, str, int, Sequence[Name], set[str]], list[list[TierFile]]]
     merged_tier: Callable[[Sequence[str]], bytes]
     roll_up: Callable[[str, Due, Beside], dict[str, bytes]]
+    ripe_bytes: int
     seals_at_once: int
     bytes_at_once: int
 
@@ -52,6 +54,7 @@ DENSE = Coding(
     plan_tier=dense.plan_tier,
     merged_tier=series.merged,
     roll_up=series.roll_up_files,
+    ripe_bytes=4 * 1024 * 1024,
     seals_at_once=series.SEALS_AT_ONCE,
     bytes_at_once=sys.maxsize,
 )
@@ -65,6 +68,7 @@ SPARSE = Coding(
     plan_tier=sparse.plan_tier,
     merged_tier=neighbours.merged,
     roll_up=neighbours.roll_up_files,
+    ripe_bytes=256 * 1024,
     seals_at_once=neighbours.SEALS_AT_ONCE,
     bytes_at_once=neighbours.BYTES_AT_ONCE,
 )

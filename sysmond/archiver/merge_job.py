@@ -7,10 +7,11 @@ It runs in a child of the archiver that lives for one job. What cannot be merged
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from sysmond.archiver.coding import DENSE, SPARSE, Coding
 from sysmond.archiver.retention_job import Keeper, keeper
-from sysmond.archiver.rollup_job import is_ripe, roll_up, whatever
+from sysmond.archiver.rollup_job import is_ripe, roll_up
 from sysmond.base.clock import boot_id
 from sysmond.base.model import FINEST_TIER
 from sysmond.errors import CorruptError, Error
@@ -29,8 +30,8 @@ LEFT_ALONE_FILE = "left_alone.json"
 def merge(folders: Folders) -> None:
     """Roll up what no tier has yet, merge small files of every tier, and remove what a merged one contains.
 
-    Where that is wanted rows of a merged file have fewer digits: but only what every tier has, and nothing pinned. Long
-    tables are rolled up where that is worth it: see ``rollup_job.is_ripe``.
+    Where that is wanted rows of a merged file have fewer digits: but only what every tier has, and nothing pinned. What
+    is rolled up is what is worth it: see ``rollup_job.is_ripe``.
     """
     left_alone = _left_alone(folders)
     try:
@@ -45,10 +46,11 @@ def merge(folders: Folders) -> None:
 def _merge_all(folders: Folders, left_alone: set[str]) -> None:
     with suppress(OSError, Error):
         pins.collect(folders)
+    boot = boot_id()
     for coding in (DENSE, SPARSE):
         keep = keeper(folders, is_long=coding.is_long)
-        roll_up(folders, coding, keep.make_room, left_alone, is_ripe if coding.is_long else whatever)
-        job = MergeJob(folders, coding, keep, left_alone, boot_id())
+        roll_up(folders, coding, keep.make_room, left_alone, partial(is_ripe, coding, boot))
+        job = MergeJob(folders, coding, keep, left_alone, boot)
         job.merge_rows()
         job.merge_tiers()
         for tier in (FINEST_TIER, *coding.tiers):

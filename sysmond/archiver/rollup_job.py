@@ -2,8 +2,8 @@
 """The job that rolls up: files of rows that are on disk, and in no tier yet, become files of every tier.
 
 A file of a tier is named by the files of rows that it was made from; by that alone is known what is still to be made.
-It is published whole, and what a job that was killed has left undone the next one does. Each long table has tiers of
-its own, and most of what little content costs there is a file: readers have its rows until more has gathered.
+It is published whole, and what a job that was killed has left undone the next one does. Most of what little content
+costs in a tier is the file and its series, however few buckets each has: readers have the rows until more has gathered.
 """
 
 import os
@@ -20,9 +20,10 @@ from sysmond.store import archive, events, tiers
 from sysmond.store.archive import Name
 from sysmond.store.tiers import Beside, Due
 
-# So many sealed files of a long table, four hours as it is by default, or so many bytes are worth rolling up.
+# So many sealed files, four hours as it is by default, are worth rolling up; or the bytes that a coding names.
 RIPE_SEALS = 24
-RIPE_BYTES = 256 * 1024
+# Of wide tables fewer are while a boot is young: from two files of a tier is foretold how long its budget lasts.
+FIRST_SEALS = 3
 
 MakeRoom = Callable[[str, int], object]
 """Is told the tier and how many bytes will come."""
@@ -33,10 +34,19 @@ def whatever(_rows: str, _run: Due) -> bool:
     return True
 
 
-def is_ripe(rows: str, run: Due) -> bool:
-    """Whether a run of files of rows in a folder is worth rolling up; what is not is when its rows are to go."""
-    seals = run.names[-1].last - run.names[0].first + 1
-    return seals >= RIPE_SEALS or tiers.size_bytes(rows, run.names) >= RIPE_BYTES
+def is_ripe(coding: Coding, boot: str, rows: str, run: Due) -> bool:
+    """Whether a run of files of rows in a folder is worth rolling up; what is not is when its rows are to go.
+
+    ``boot``: the current one. To those before it nothing is added, and many short ones would leave answers over months
+    all their rows: wide tables, which share a file, are rolled up then; long ones, each with files of its own, are not.
+    """
+    first, last = run.names[0].first, run.names[-1].last
+    enough = RIPE_SEALS
+    if not coding.is_long:
+        if run.names[0].boot != boot:
+            return True
+        enough = min(RIPE_SEALS, max(FIRST_SEALS, (first - 1) // 2))
+    return last - first + 1 >= enough or tiers.size_bytes(rows, run.names) >= coding.ripe_bytes
 
 
 def roll_up(

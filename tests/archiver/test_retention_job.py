@@ -267,7 +267,7 @@ def test_damaged_pins_keep_everything_as_far_as_their_budget_reaches(folders: Fo
 SERIES, DAYS = 30, 12
 # So that every tier is full after a bit more than a week.
 BUDGETS = {"1s": 12_000_000, "10s": 5_250_000, "1min": 1_425_000, "5min": 400_000}
-HOUR_S, DAY_S = 3600, 86_400
+SEAL_S, HOUR_S, DAY_S = 600, 3600, 86_400
 
 
 def said_days(
@@ -297,7 +297,7 @@ def test_a_budget_is_foretold_within_15_percent_from_an_hour_on(
     held: dict[str, list[float]] = {tier: [] for tier in BUDGETS}
     done_s = 0
     # As the archiver flushes at first, and then in larger pieces, as they become by merging.
-    for number, length_s in enumerate([600] * 6 + [HOUR_S] * 5 + [6 * HOUR_S] * 3 + [DAY_S] * (DAYS - 1), 1):
+    for length_s in [SEAL_S] * 6 + [HOUR_S] * 5 + [6 * HOUR_S] * 3 + [DAY_S] * (DAYS - 1):
         ticks = (1 + done_s + np.arange(length_s, dtype=np.int64)) * SECOND
         done_s += length_s
         strand = Strand(boot, "sampler", SECOND, SECOND)
@@ -306,7 +306,8 @@ def test_a_budget_is_foretold_within_15_percent_from_an_hour_on(
         made = Recording(Sensitivity.PUBLIC, {table.name: table for table in tables}, [block], {}, clocks, [])
         image = dense_file.encode(made, "a test")
         keep.make_room("1s", len(image))
-        archive.publish(folder, Name(boot, number, number).file, image, 0o644)
+        seals = Name(boot, (done_s - length_s) // SEAL_S + 1, done_s // SEAL_S)
+        archive.publish(folder, seals.file, image, 0o644)
         merge_job.merge(folders)
         if done_s in {HOUR_S, 6 * HOUR_S, DAY_S, 7 * DAY_S}:
             said[done_s] = said_days(folders, capsys)

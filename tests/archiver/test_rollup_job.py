@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sysmond.archiver import rollup_job
+from sysmond.archiver.coding import DENSE, SPARSE, Coding
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Int64Array
@@ -199,3 +201,29 @@ def test_every_way_into_a_tier_gives_the_buckets_of_the_rows(
         with Segment(str(path)) as opened:
             assert opened.recording.covers in ([Name(BOOT, 1, len(names))], [])
             assert len(opened.recording.events) == len(set(opened.recording.events)) >= len(names) // 2
+
+
+def run_of(first: int, last: int, boot: str = BOOT) -> Due:
+    return Due([Name(boot, first, first), Name(boot, first + 1, last)], ("10s",), [])
+
+
+def test_wide_tables_of_a_young_boot_are_rolled_up_sooner_and_all_of_one_that_is_over(tmp_path: Path) -> None:
+    def is_ripe(coding: Coding, first: int, last: int, boot: str = BOOT) -> bool:
+        return rollup_job.is_ripe(coding, BOOT, str(tmp_path), run_of(first, last, boot))
+
+    ripe = [[is_ripe(DENSE, first, first + seals - 1) for seals in (2, 3, 4, 23, 24)] for first in (1, 7, 9, 100)]
+    assert ripe == [
+        [False, True, True, True, True],
+        [False, True, True, True, True],
+        [False, False, True, True, True],
+        [False, False, False, False, True],
+    ]
+    assert [is_ripe(SPARSE, 1, last) for last in (4, 23, 24)] == [False, False, True]
+    assert is_ripe(DENSE, 1, 2, "e" * 32)
+    assert not is_ripe(SPARSE, 1, 2, "e" * 32)
+    # However few, where they are large.
+    Path(tmp_path, Name(BOOT, 101, 102).file).write_bytes(bytes(SPARSE.ripe_bytes))
+    assert is_ripe(SPARSE, 100, 102)
+    assert not is_ripe(DENSE, 100, 102)
+    Path(tmp_path, Name(BOOT, 101, 102).file).write_bytes(bytes(DENSE.ripe_bytes))
+    assert is_ripe(DENSE, 100, 102)

@@ -462,6 +462,7 @@ def test_a_damaged_segment_is_left_alone_and_the_rest_is_merged(
     folders: Folders, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     monkeypatch.setattr(merge_job, "boot_id", lambda: BOOT)
+    monkeypatch.setattr(rollup_job, "RIPE_SEALS", 1)
     whole, pieces = day_of(60, 3, list(range(3, 60, 3)), 0)
     names = put(disk(folders), pieces)
     path = Path(disk(folders), names[3].file)
