@@ -235,7 +235,7 @@ def _sample(options: argparse.Namespace) -> None:
 def _draw(archive: "Archive", options: argparse.Namespace, introduction: str) -> None:
     """The screen, until somebody has enough."""
     from sysmon_tools.moment import View  # noqa: PLC0415  as above
-    from sysmon_tools.screen import look  # noqa: PLC0415  as above
+    from sysmon_tools.screen import look, preferences  # noqa: PLC0415  as above
     from sysmon_tools.screen.app import SysmonApp  # noqa: PLC0415  as above
     from sysmond.store.holdings import staying_open  # noqa: PLC0415  as above
 
@@ -245,8 +245,13 @@ def _draw(archive: "Archive", options: argparse.Namespace, introduction: str) ->
     if at_ns is None and options.state_dir and os.path.isfile(options.state_dir):  # Nothing more comes to a file.
         at_ns = max((boot.end_ns for boot in archive.boots()), default=None)
     begin = look.live(time.time_ns()) if at_ns is None else look.Look(View(at_ns))
+    try:
+        preferred = preferences.read(preferences.place(os.environ))
+    except Error as problem:
+        preferred, introduction = preferences.default(), str(problem)
+    where = argparse.Namespace(**{**vars(options), "bus": None})
     with staying_open():
-        SysmonApp(archive, begin, argparse.Namespace(**{**vars(options), "bus": None}), introduction).run()
+        SysmonApp(archive, begin, where, introduction, preferred=preferred).run()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Comes in: keys, and an archive, which is asked as anybody can. Goes out: lines. 
 - ``views``: what can be looked at, as a table of tables and columns.
 - ``look``: where somebody looks, and where a key leads. Pure.
 - ``keys``: which key does what, and what the help says of it.
+- ``preferences``: the keys and columns that somebody prefers to ours, from a file.
 - ``question``: asks the archive for what a look shows.
 - ``trees``: puts rows below their parents. Pure.
 - ``own_recorder``: samples while the screen is open, where nobody records.

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual import events
@@ -30,10 +30,11 @@ from sysmon_tools import moment_page
 from sysmon_tools.grid import Field, clipped, length
 from sysmon_tools.key_values import spelled_line
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS
-from sysmon_tools.screen import acting, keys
+from sysmon_tools.screen import acting, keys, preferences
 from sysmon_tools.screen.look import Around, Look, at, bucket, inward, moved, opened, ordered, outward, renewed
-from sysmon_tools.screen.question import Questions, ScreenPage, SheetRows, asked_for
-from sysmon_tools.screen.views import BY_KEY, BY_NAME, EVENTS_VIEW, PROCESSES, VIEWS, WAITS
+from sysmon_tools.screen.preferences import Preferences
+from sysmon_tools.screen.question import HIDDEN, Questions, ScreenPage, SheetRows, asked_for
+from sysmon_tools.screen.views import BY_NAME, EVENTS_VIEW, PROCESSES, VIEWS, WAITS
 from sysmon_tools.show import Text, console
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
@@ -112,6 +113,8 @@ class TableLines(ScrollView, can_focus=False):
         self.at = 0
         self.searched = ""
         self.is_ascii = False
+        # How long the texts of some columns may be.
+        self.lengths: Mapping[str, int] = {}
         self._stays = stays
         self._left = 0
         self._widths: dict[str, int] = {}
@@ -247,7 +250,8 @@ class TableLines(ScrollView, can_focus=False):
             if self.rows.before and field.name in _TREE_COLUMNS:
                 text = self.rows.before[at] + text
             if field is not shown[-1]:
-                text = clipped(text, TEXT_MAX + len(self.rows.before[at] if self.rows.before else ""),
+                longest = self.lengths.get(field.name, TEXT_MAX)
+                text = clipped(text, longest + len(self.rows.before[at] if self.rows.before else ""),
                                is_ascii=self.is_ascii)  # fmt: skip
                 self._widths[field.name] = max(self._widths.get(field.name, 0), length(text))
             spaces = " " * max(0, self._width(field) - length(text))
@@ -275,6 +279,7 @@ PROMPTS = {
     "jump": Prompt("jump", "jump to (14:05, yesterday, -10min, +1h)"),
     "search": Prompt("search", "search"),
     "filter": Prompt("filter", "only where"),
+    "columns": Prompt("columns", "the columns of this sheet, each with a width where it needs one: comm,command:60"),
     "group": Prompt("group", "put together by"),
     "signal": Prompt("signal", "signal", "TERM"),
     "mark": Prompt("mark", "mark this moment with"),
@@ -301,13 +306,15 @@ class SysmonApp(App[None]):
     COMMAND_PALETTE_BINDING = "ctrl+backslash"
 
     def __init__(self, archive: Archive, look: Look, where: argparse.Namespace, introduction: str = "",
-                 now: Callable[[], int] = time.time_ns) -> None:  # fmt: skip
+                 now: Callable[[], int] = time.time_ns, preferred: Preferences | None = None) -> None:  # fmt: skip
         """Begin with a look; ``where``: which recorder marks are for; ``introduction``: whose it is; ``now``: in ns."""
         super().__init__(ansi_color=True)
         is_ascii = console().options.ascii_only
         self._signs = ASCII_SIGNS if is_ascii else SIGNS
         self._archive = archive
-        self._questions = Questions(archive, is_ascii=is_ascii)
+        preferred = preferred or preferences.default()
+        self._keys = preferred.keys
+        self._questions = Questions(archive, is_ascii=is_ascii, chosen=preferred.columns)
         self._look = look
         self._page: ScreenPage | None = None
         self._said = introduction
@@ -371,6 +378,8 @@ class SysmonApp(App[None]):
         if self._look is not asked:
             return
         self._look, self._page = page.look, page
+        chosen = self._questions.chosen.get(self._sheet_name())
+        self._rows.lengths = chosen.widths if chosen else {}
         self._rows.draw(page.rows)
         self._draw()
 
@@ -415,12 +424,13 @@ class SysmonApp(App[None]):
         self._rows.display = has_rows and not says
         self._lists.display = not self._rows.display
         self._lists.draw(self._instead(width, height, says))
-        self._foot.draw([Text(keys.footer(is_live=look.is_live) if self._prompt is None else self._prompt.says, "dim")])
+        footer = keys.footer(self._keys, is_live=look.is_live)
+        self._foot.draw([Text(footer if self._prompt is None else self._prompt.says, "dim")])
 
     def _instead(self, width: int, height: int, says: str) -> list[Text]:
         """What stands where rows would: the help, why there are none, or the overview's lists."""
         if self._is_help:
-            lines = [Text(line) for line in keys.help_lines()]
+            lines = [Text(line) for line in keys.help_lines(self._keys)]
             if width >= 2 * _HELP_COLUMN and len(lines) > height - _SMALL:
                 half = (len(lines) + 1) // 2
                 left, right = lines[:half], [*lines[half:], Text()]
@@ -446,7 +456,7 @@ class SysmonApp(App[None]):
         look = self._look
         line = Text()
         for view in VIEWS:
-            line.append(f" {view.key} ", "dim")
+            line.append(f" {self._keys.views[view.name]} ", "dim")
             line.append(view.name, "bold reverse" if view.name == look.view else "")
         return line
 
@@ -482,11 +492,8 @@ class SysmonApp(App[None]):
     def _press(self, key: str) -> None:
         if self._rows.searched and key in keys.SEARCHING:
             self._rows.search(self._rows.searched, keys.SEARCHING[key])
-        elif key in BY_KEY:
-            self._is_help = False
-            self._go(opened(self._look, BY_KEY[key].name))
-        elif key in keys.ACTIONS:
-            self._obey(keys.ACTIONS[key])
+        elif key in self._keys.actions:
+            self._obey(self._keys.actions[key])
 
     def _obey(self, action: str) -> None:
         if self._is_help and action in _SCROLLING:
@@ -494,7 +501,9 @@ class SysmonApp(App[None]):
             self._draw()
             return
         self._is_help, self._help_at = action == "help" and not self._is_help, 0
-        if action in self._deeds:
+        if action in BY_NAME:
+            self._go(opened(self._look, action))
+        elif action in self._deeds:
             self._deeds[action]()
         elif action in PROMPTS:
             self._ask_for(PROMPTS[action])
@@ -532,6 +541,22 @@ class SysmonApp(App[None]):
             "quit": self.exit,
         }
 
+    def _sheet_name(self) -> str:
+        """How preferences call the sheet that is shown."""
+        return f"{self._look.view}/{self._look.asked.name if self._look.asked else ''}"
+
+    def _choose(self, text: str) -> None:
+        """Give the sheet other columns, as long as this program runs; its own again where none are named."""
+        if (sheet := self._look.asked) is None:
+            return
+        name, chosen = self._sheet_name(), self._questions.chosen
+        if text:
+            chosen[name] = preferences.chosen_columns(text, [known for known, *_ in self._archive.columns(sheet.table)])
+            self._said = f'to keep them, write them into {preferences.FILE}, as "{name}" below [columns]'
+        else:
+            chosen.pop(name, None)
+        self._wanted.set()
+
     def _columns(self) -> list[str]:
         return [field.name for field in self._rows.rows.fields]
 
@@ -562,6 +587,17 @@ class SysmonApp(App[None]):
             if not self._is_process(cells):
                 return
             prompt = prompt._replace(says=f"signal for process {cells['pid']} ({printable(cells.get('comm') or '')})")
+        if prompt is not None and prompt.action == "columns":
+            if (sheet := self._look.asked) is None:
+                self._said = "the overview has no columns; expected another view"
+                self._draw()
+                return
+            chosen = self._questions.chosen.get(self._sheet_name())
+            names = [name for name in self._questions.columns(self._look.view, sheet) if name not in HIDDEN]
+            widths = chosen.widths if chosen else {}
+            prompt = prompt._replace(
+                text=",".join(f"{name}:{widths[name]}" if name in widths else name for name in names)
+            )
         if prompt is not None and prompt.action == "snapshot":
             when = time.strftime("%Y%m%d-%H%M", time.localtime(self._look.moment.at_ns // SECOND_NS))
             prompt = prompt._replace(text=f"sysmon-{when}{SUFFIX}")
@@ -583,7 +619,7 @@ class SysmonApp(App[None]):
         """Do what was asked for."""
         prompt, text = self._prompt, event.value.strip()
         self._ask_for(None)
-        if prompt is None or (not text and prompt.action != "filter"):
+        if prompt is None or (not text and prompt.action not in {"filter", "columns"}):
             return
         try:
             await self._submit(prompt.action, text)
@@ -601,6 +637,8 @@ class SysmonApp(App[None]):
                     self._said = f"{text!r}: not in these rows"
             case "filter":
                 self._go(self._look._replace(where=text))
+            case "columns":
+                self._choose(text)
             case "group":
                 columns = [name for name, *_ in self._archive.columns("thread_state")]
                 waits = self._look if self._look.view == WAITS else opened(self._look, WAITS)
@@ -688,7 +726,7 @@ class SysmonApp(App[None]):
         elif event.lines is self._views and not event.line:
             end = 0
             for view in VIEWS:
-                end += len(view.key) + 2 + len(view.name)
+                end += len(self._keys.views[view.name]) + 2 + len(view.name)
                 if event.column < end:
                     self._go(opened(self._look, view.name))
                     return
@@ -707,8 +745,8 @@ class SysmonApp(App[None]):
         """Everything there is, by name, for the palette."""
         del screen
         for view in VIEWS:
-            yield SystemCommand(view.name, f"the view {view.key}", lambda name=view.name: self._open(name))
-        for _, group in keys.GROUPS:
+            yield SystemCommand(view.name, f"the view {self._keys.views[view.name]}", lambda n=view.name: self._open(n))
+        for _, group in self._keys.groups:
             for key in group:
                 if key.action != "palette":
                     yield SystemCommand(key.action, key.says, lambda action=key.action: self._obey(action))

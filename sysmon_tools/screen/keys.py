@@ -5,9 +5,12 @@ The keys are those of below and htop; where they quarrel with vim's, moving in t
 screen is for: ``j`` and ``J`` jump, ``t`` and ``T`` step, and down is the arrow, Ctrl-N or Ctrl-E.
 """
 
+import unicodedata
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sysmon_tools.screen.views import VIEWS
+from sysmon_tools.screen.views import BY_NAME, VIEWS
+from sysmond.errors import UsageError, expected, nearest
 
 
 class Key(NamedTuple):
@@ -53,6 +56,7 @@ ROWS = (
     Key("tree", ("v", "f5"), "as a tree, or as a list", "v F5"),
     Key("search", ("slash", "f3"), "search in the rows; n N: next, previous", "/ F3"),
     Key("filter", ("f", "f4", "backslash"), "only rows where: cpu_percent > 5 and comm ~ fire", "f F4"),
+    Key("columns", ("f2", "O"), "choose the columns of this sheet: comm,cpu_percent,command:60", "F2 O"),
     Key("group", ("b",), "put waits together by other columns: wchan,exe", "b"),
 )
 OTHERS = (
@@ -71,19 +75,87 @@ OTHERS = (
 # While rows are searched, these go from one to the next.
 SEARCHING = {"n": 1, "N": -1}
 GROUPS = (("Time", TIME), ("Rows", ROWS), ("More", OTHERS))
-ACTIONS = {key: one.action for _, group in GROUPS for one in group for key in one.keys}
+# This one ends, whatever else somebody prefers.
+_ALWAYS = "ctrl+c"
+# How textual calls signs, where it does not by their names in Unicode.
+_SIGNS = {
+    "solidus": "slash",
+    "reverse_solidus": "backslash",
+    "commercial_at": "at",
+    "hyphen_minus": "minus",
+    "plus_sign": "plus",
+    "low_line": "underscore",
+}
 
 
-def help_lines() -> list[str]:
+class KeyMap(NamedTuple):
+    """Which key does what. ``actions``: by key, an action or a view; ``views``: the key of each, as people see it."""
+
+    groups: Sequence[tuple[str, Sequence[Key]]]
+    views: Mapping[str, str]
+    actions: Mapping[str, str]
+
+
+def mapped(chosen: Mapping[str, Sequence[str]]) -> KeyMap:
+    """The keys; of actions and views that somebody chose others for, those alone. A key goes to who chose it.
+
+    :raises UsageError: for an action that there is not, a key that is none, or one that two were given.
+    """
+    usual = {key: one.action for _, group in GROUPS for one in group for key in one.keys}
+    usual |= {view.key: view.name for view in VIEWS}
+    names = sorted(set(usual.values()))
+    given: dict[str, str] = {}
+    for action, texts in chosen.items():
+        if action not in names:
+            raise UsageError(f"keys: there is no action {action!r}{nearest(action, names, expected(names))}")
+        for key in map(key_of, texts):
+            owner = "quit" if key == _ALWAYS else given.setdefault(key, action)
+            if owner != action:
+                raise UsageError(f"keys: {action}: {key} is that of {owner!r} already; expected another key")
+    actions = {key: action for key, action in usual.items() if action not in chosen or key == _ALWAYS} | given
+    groups = [(title, [_shown_as(one, chosen.get(one.action)) for one in group]) for title, group in GROUPS]
+    views = {view.name: " ".join(chosen.get(view.name, [view.key])) for view in VIEWS}
+    return KeyMap(groups, views, actions)
+
+
+def key_of(text: str) -> str:
+    """A key as textual names it: a character is itself, or has the name of its sign; others as ``ctrl+p`` or ``f5``.
+
+    :raises UsageError: where it is no key.
+    """
+    if len(text) == 1 and not text.isalnum():
+        name = unicodedata.name(text, "").lower().replace("-", "_").replace(" ", "_")
+        text = _SIGNS.get(name, name)
+    if not text or not text.isprintable() or any(map(str.isspace, text)):
+        raise UsageError("keys: a sign without a name; expected a character, or a name as ctrl+p, f5, space, pageup")
+    return text
+
+
+def _shown_as(key: Key, texts: Sequence[str] | None) -> Key:
+    return key if texts is None else key._replace(keys=tuple(map(key_of, texts)), shown=" ".join(texts))
+
+
+def help_lines(keys: KeyMap) -> list[str]:
     """The help, a line a key, below a title each."""
-    made = ["Views", "  " + "  ".join(f"{view.key} {view.name}" for view in VIEWS)]
-    for title, group in GROUPS:
+    made = ["Views", "  " + "  ".join(f"{keys.views[name]} {name}" for name in BY_NAME)]
+    for title, group in keys.groups:
         made += ["", title]
         made += [f"  {key.shown:8} {key.says}" for key in group if key.shown]
     return made
 
 
-def footer(*, is_live: bool) -> str:
+def footer(keys: KeyMap, *, is_live: bool) -> str:
     """What the last line says: the keys that lead on."""
-    pause = "space stops" if is_live else "space goes on with now"
-    return f"? help  t T time  [ ] spikes  {pause}  / search  f filter  Enter in  Esc back  q quit"
+    key = {one.action: one.shown.split()[0] for _, group in keys.groups for one in group if one.shown}
+    parts = (
+        f"{key['help']} help",
+        f"{key['later']} {key['earlier']} time",
+        f"{key['previous spike']} {key['next spike']} spikes",
+        f"{key['pause']} {'stops' if is_live else 'goes on with now'}",
+        f"{key['search']} search",
+        f"{key['filter']} filter",
+        f"{key['inward']} in",
+        f"{key['outward']} back",
+        f"{key['quit']} quit",
+    )
+    return "  ".join(parts)

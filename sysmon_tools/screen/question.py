@@ -4,7 +4,8 @@
 It has no engine of its own: everything is asked of ``sysmond.history``, as anybody can.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from sysmon_tools.grid import Display, Field
 from sysmon_tools.moment import MomentScene
 from sysmon_tools.screen import trees
 from sysmon_tools.screen.look import Look
-from sysmon_tools.screen.views import EVENTS_VIEW, Sheet
+from sysmon_tools.screen.views import EVENTS_VIEW, Sheet, SheetColumns
 from sysmon_tools.style import Style
 from sysmon_tools.terminal_answer import as_fields
 from sysmond.base.clock import SECOND_NS
@@ -26,6 +27,8 @@ from sysmond.history import Archive
 TIME = "time"
 # What tells a row from others of its sheet, and is not shown.
 HIDDEN = frozenset({"start", "ppid"})
+# These a sheet has whatever columns somebody chooses: by them a row is told from others.
+_IDENTITY = frozenset({*HIDDEN, "pid", "tid", "instance"})
 # Why there are no rows, where that is no wonder.
 _NOTHING = {
     "thread_state": "(no thread was seen running, or waiting for a device or a lock; those that sleep are not listed)"
@@ -69,11 +72,15 @@ class ScreenPage(NamedTuple):
 class Questions:
     """Asks an archive again and again; what it knows already of curves and columns is not asked anew."""
 
-    def __init__(self, archive: Archive, *, is_ascii: bool = False) -> None:
-        """Know nothing yet."""
+    def __init__(
+        self, archive: Archive, *, is_ascii: bool = False, chosen: Mapping[str, SheetColumns] = MappingProxyType({})
+    ) -> None:
+        """Know nothing yet; ``chosen``: the columns of sheets, by view and sheet, where they are not their own."""
         self._archive = archive
         self._curves = CurveWindow(archive)
         self._columns: dict[str, frozenset[str]] = {}
+        # What somebody chose for sheets, by view and sheet.
+        self.chosen: dict[str, SheetColumns] = dict(chosen)
         self._display = Display(None, is_ascii=is_ascii)
         self._style = Style()
 
@@ -95,13 +102,20 @@ class Questions:
 
     def _rows(self, look: Look, sheet: Sheet) -> SheetRows:
         start_ns, end_ns = _span(look, sheet)
-        columns = [name for name in sheet.columns if self._has(sheet.table, name)]
+        columns = [name for name in self.columns(look.view, sheet) if self._has(sheet.table, name)]
         if not columns:
             raise Error(f"table {sheet.table!r}: it has none of the columns of this view")
         result = self._archive.records(
             sheet.table, start=start_ns, end=end_ns, columns=columns, where=look.condition, group_by=sheet.group_by
         )
         return _arranged(look, sheet, result, as_fields(result, self._style, self._display), self._display)
+
+    def columns(self, view: str, sheet: Sheet) -> Sequence[str]:
+        """The columns of a sheet: its own, or those that somebody chose, behind what tells its rows apart."""
+        if (chosen := self.chosen.get(f"{view}/{sheet.name}")) is None:
+            return sheet.columns
+        first = [name for name in sheet.columns if name in _IDENTITY or name in sheet.group_by]
+        return list(dict.fromkeys([*first, *chosen.names]))
 
     def _has(self, table: str, column: str) -> bool:
         if table not in self._columns:

@@ -5,6 +5,7 @@ A view is opened by its key. A sheet is a question that anybody could ask of ``s
 order. Columns that a table lacks, because its plugin or the archive is older, are left out.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 OVERVIEW = "overview"
@@ -25,6 +26,16 @@ class Sheet(NamedTuple):
     by: str
     group_by: tuple[str, ...] = ()
     reach_s: float = 3.0
+
+
+class SheetColumns(NamedTuple):
+    """Columns that somebody chose for a sheet, in order; ``widths``: of how many characters the texts of some may be.
+
+    What tells its rows apart, and what they are put together by, a sheet shows in any case.
+    """
+
+    names: tuple[str, ...]
+    widths: Mapping[str, int] = {}
 
 
 class Way(NamedTuple):
