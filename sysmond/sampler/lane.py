@@ -211,8 +211,12 @@ class Sampler:
     def tick(self, tick_ns: int) -> None:
         """Read every due source once and write its rows, or why there are none."""
         self._prepare(tick_ns)
+        # On its own grid, or on that of the seconds: a tick of another table's, between two seconds, would put a row on
+        # an axis on which all others of its interval have none.
+        past_ns = tick_ns % SECOND_NS
         groups = [
-            (name, [source for source in group if tick_ns >= source.due_ns]) for name, group in self._roster.groups
+            (name, [s for s in group if tick_ns >= s.due_ns and not (past_ns and tick_ns % s.interval_ns)])
+            for name, group in self._roster.groups
         ]
         is_apart = self._lane is Lane.BACKGROUND
         early = self._gathered(tick_ns, [source for _, due in groups for source in due]) if is_apart else {}

@@ -299,6 +299,20 @@ def test_a_hold_is_renewed_by_repeating_it_and_ended_by_zero(bench: Bench) -> No
     lane.close()
 
 
+def test_a_hold_that_ends_between_two_seconds_leaves_no_row_there(bench: Bench) -> None:
+    lane = bench.lane(bench.planned("t"), bench.planned("other"))
+    run(lane, range(1, 3))
+    lane._obey({"do": "hold", "tables": ["t"], "interval_ns": SECOND // 10, "seconds": 2})
+    for tenth in range(21, 25):
+        lane.tick(tenth * SECOND // 10)
+    lane._obey({"do": "hold", "tables": ["t"], "interval_ns": 0, "seconds": 0})
+    for tenth in (25, 30):  # The first of them was due by the interval before.
+        lane.tick(tenth * SECOND // 10)
+    assert (len(bench.rows("t")[100]), bench.rows("t")[1000]) == (4, [1, 2, 3])
+    assert bench.rows("other") == {1000: [1, 2, 3]}
+    lane.close()
+
+
 def test_a_hold_never_samples_less_often(bench: Bench) -> None:
     lane = bench.lane(bench.planned("t"))
     lane._obey({"do": "hold", "tables": ["t"], "interval_ns": 5 * SECOND, "seconds": 2})
