@@ -433,6 +433,19 @@ def test_two_writers_of_one_series_count_once(machine: Machine, kept: str, begin
         assert np.nansum(result.column(READ, "sum").values) == counter(last - 1) - counter(100)
 
 
+def test_a_few_seconds_of_a_short_interval_make_no_answer_as_fine(machine: Machine) -> None:
+    """Neither before the range nor within it; where they are most of it they do."""
+    machine.start(99).tick(range(100, 111))
+    machine.start(110.05, interval_ns=SECOND_NS // 10).tick(at / 10 for at in range(1101, 1120))
+    machine.start(111.5).tick(range(112, 140))
+
+    def step_ns(first_s: int, last_s: int) -> int:
+        start_ns, end_ns = (NOON_NS + second * SECOND_NS for second in (first_s, last_s))
+        return machine.archive.select(READ, start=start_ns, end=end_ns).step_ns
+
+    assert [step_ns(100, 140), step_ns(120, 140), step_ns(110, 112)] == [SECOND_NS, SECOND_NS, SECOND_NS // 10]
+
+
 def test_an_interval_that_was_changed_loses_no_growth(machine: Machine) -> None:
     machine.start(99).tick(range(100, 110))
     machine.start(111, interval_ns=10 * SECOND_NS).tick(range(120, 160, 10))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One question to an open time line: which rows and tiers answer it, and the columns made of them."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -170,9 +171,27 @@ class Query:
 
     def buckets(self, step_ns: int, stats: Mapping[SeriesKey, Sequence[str]]) -> Result:
         """A row a bucket, one column a series and statistic of it; ``step_ns``: 0 for the recorded interval."""
-        step_ns = step_ns or min((track.lineage.interval_ns for track, _, _ in self._with_keys()), default=SECOND_NS)
+        step_ns = step_ns or self._own_step_ns()
         axis, columns = self._bucketed(step_ns, step_ns, stats)
         return Result(axis * step_ns, columns, (), step_ns)
+
+    def _own_step_ns(self) -> int:
+        """How often was recorded what is asked for: of each table as in most of the range, of several the shortest.
+
+        A few seconds of a short interval, before the range or within it, do not make all of it as fine.
+        """
+        lasted_ns: dict[str, Counter[int]] = {}
+        for track, _, tables in self._with_keys():
+            interval_ns, course = track.lineage.interval_ns, self.line.course(track.lineage.boot)
+            inside_ns = sum(
+                max(0, min(self._end_ns, last_ns + interval_ns) - max(self._start_ns, first_ns))
+                for first_ns, last_ns in (
+                    (course.moment_ns(run.first_ns), course.moment_ns(run.last_ns)) for run in track.stretches
+                )
+            )
+            for table in tables:
+                lasted_ns.setdefault(table, Counter())[interval_ns] += inside_ns
+        return min((max(of, key=lambda ns: (of[ns], -ns)) for of in lasted_ns.values()), default=SECOND_NS)
 
     def whole(self, stats: Mapping[SeriesKey, Sequence[str]]) -> Result:
         """One row for the whole range, stamped with the second that it begins in; none where nothing is known."""
