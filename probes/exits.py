@@ -11,6 +11,7 @@ from sysmond.probe import Host, Probe, Records, hookimpl
 from sysmond.tasks.bpf.report import report_of
 from sysmond.tasks.ends.exits import BY_BPF, Exits, last_of, open_exits, switch_to_bpf
 from sysmond.tasks.hidepid import sensitivity
+from sysmond.tasks.passes import passes_of
 from sysmond.tasks.tables import EXITS
 
 # How long after a refusal a way is tried again, since trying takes a moment. For BPF, whose loader is another program
@@ -30,6 +31,8 @@ class Ended:
         self._again_s = 0.0
         self._report: tuple[int, int] | None = None
         self._read_ns = 0
+        self._follows = False
+        self._unread = ""
         self._rows = b""  # Of the last reading, where that was not by BPF.
 
     def records(self, host: Host, full: bool) -> Records:  # noqa: ARG002, FBT001  what ended is all there is
@@ -42,16 +45,31 @@ class Ended:
             raise FileNotFoundError(ENOENT, "only the machine that runs tells of processes that end", host.root)
         if self._exits is None:
             self._exits = self._opened(host.runtime)
+            self._follow_passes(host)
         elif monotonic() >= self._again_s:
             self._again_s = monotonic() + RETRY_BPF_S
             records = self._switched(host.runtime, self._exits)
+            self._follow_passes(host)
+            self._count_unread()
             if records is not None:
                 return records
-        host.tell_way(EXITS.name, self.way)
+        host.tell_way(EXITS.name, self.way + self._unread)
         self._read_ns = clock_gettime_ns(CLOCK_BOOTTIME)
         records = self._exits.take()
         self._rows = b"" if self.way == BY_BPF else bytes(records.rows)
         return records
+
+    def _follow_passes(self, host: Host) -> None:
+        """Have the way know what processes are called, where it wants to: what it does not know itself."""
+        names = None if self._exits is None else self._exits.names
+        if names is not None or self._follows:
+            passes_of(host).tell(names)
+        self._follows = names is not None
+
+    def _count_unread(self) -> None:
+        """Say how many processes started that were not read then: their names are known if they lived on."""
+        names = None if self._exits is None else self._exits.names
+        self._unread = f"; not read at once: {names.unread} starts" if names is not None and names.unread else ""
 
     def _switched(self, runtime: str, before: Exits) -> Records | None:
         """Switch to BPF where the loader has pinned it, or pinned it anew, since the last look."""

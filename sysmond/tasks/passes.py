@@ -7,6 +7,7 @@ since it has a longer interval or is new, gets all rows at its next reading.
 
 from typing import TYPE_CHECKING
 
+from sysmond.base import clock
 from sysmond.errors import Error
 from sysmond.probe import Host
 from sysmond.records import Records
@@ -15,7 +16,13 @@ from sysmond.tasks.choose import BY_PROC, open_tasks, open_walk
 from sysmond.tasks.tables import PROCESS, THREAD
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sysmond.tasks.ends.names import Names
     from sysmond.tasks.pass_result import PassResult, Tasks
+
+# How often, at most, a pass gives all that nobody asked for: where messages are lost again and again.
+ALL_AGAIN_NS = 10 * clock.SECOND_NS
 
 
 class Passes:
@@ -33,6 +40,8 @@ class Passes:
         self._number = 0  # Of the last pass, and which of them each table has seen.
         self._seen: dict[str, int] = {}
         self._report = report_of(runtime_folder)
+        self._names: Callable[[], Names | None] = _nobody
+        self._all_again_ns = 0
         self._tasks, self.way = open_tasks(runtime_folder, root)
 
     def records(self, table: str, tick: int, *, full: bool, threads: bool = False) -> Records:
@@ -55,6 +64,12 @@ class Passes:
             raise LookupError(f"no pass gives the table {table}")
         self._seen[table] = self._number
         return records
+
+    def tell(self, names: "Names | None") -> None:
+        """Have what processes are called told with each pass, for as long as somebody wants to know it."""
+        from weakref import ref  # noqa: PLC0415  BPF does without
+
+        self._names = _nobody if names is None else ref(names)
 
     def close(self) -> None:
         """Close the way; the next pass opens one anew."""
@@ -79,11 +94,21 @@ class Passes:
             full = True
         self._result = None
         self._number += 1
+        names, begun = self._names(), clock.relation()
         try:
-            self._result = self._tasks.take(full=full, threads=threads)
+            self._result = self._tasks.take(full=full or self._is_full_due(names, begun), threads=threads)
+            if names is not None:
+                names.learn_pass(self._result.process, begun)
         except BaseException:  # It may have been interrupted in the middle: what is half done is not gone on with.
             self.close()
             raise
+
+    def _is_full_due(self, names: "Names | None", begun: clock.Relation) -> bool:
+        """Whether names want to know all processes again: a new way to know of ends, or one that lost messages."""
+        if names is None or not names.is_blank or begun.boottime_ns < self._all_again_ns:
+            return False
+        self._all_again_ns = begun.boottime_ns + ALL_AGAIN_NS
+        return True
 
     def _follow_loader(self) -> None:
         """Switch to BPF where the loader has run since, or to what it has loaded anew."""
@@ -103,6 +128,10 @@ def passes_of(host: Host) -> Passes:
     :raises OSError: where even /proc is missing.
     """
     return host.shared(_made_for)
+
+
+def _nobody() -> None:
+    """Stand for names that nobody wants to know."""
 
 
 def _made_for(host: Host) -> Passes:

@@ -18,6 +18,7 @@ __all__ = [
     "EXITS_RECORD",
     "KERNEL_STACK",
     "PROCESS",
+    "PROCESS_HEAD",
     "PROCESS_PRIVATE",
     "THREAD",
     "THREAD_STATE",
@@ -141,6 +142,8 @@ PROCESS = Table(
         rows_only=_WITH_CHILDREN_NAMES,
     ),
 )
+# Of a record of ``process``: start, pid, ppid, uid, cgroup, comm and state.
+PROCESS_HEAD = Struct("<q I 4x I I q 16s 156x s 19x")
 THREAD = Table(
     "thread",
     (START, PID, TID, PPID, UID, CGROUP, *_MEASURES),

@@ -32,6 +32,7 @@ from sysmond.tasks.command.asking import Asking
 from sysmond.tasks.command.execs import Execs, PinnedExecs
 from sysmond.tasks.command.masking import CUT, RAW_BYTES_MAX, command_line
 from sysmond.tasks.pieces import pieces
+from sysmond.tasks.proc.content import content
 from sysmond.tasks.proc.text import TICK_NS, stat, status
 from sysmond.tasks.tables import COMMAND
 
@@ -201,7 +202,7 @@ class Commands:
     def _is_another(self, pid: int, read: Read) -> bool:
         """Whether a process has changed its name since it was read, or another has its number."""
         try:
-            current = stat(_content(f"{self._proc}/{pid}/stat"))
+            current = stat(content(f"{self._proc}/{pid}/stat"))
         except (OSError, ValueError):
             return False  # Gone: the next look notices it.
         return (current.start_ns, current.comm) != (read.start_ns, read.comm)
@@ -250,7 +251,7 @@ def read_process(proc: str, pid: int, *, mask: bool = True) -> Read:
     :raises ValueError: where a file of /proc cannot be parsed.
     """
     folder = f"{proc}/{pid}"
-    before = stat(_content(f"{folder}/stat"))
+    before = stat(content(f"{folder}/stat"))
     tries = 0
     while True:
         tries += 1
@@ -260,9 +261,9 @@ def read_process(proc: str, pid: int, *, mask: bool = True) -> Read:
                 program = _bounded(os.readlink(f"{folder}/exe".encode()))
             except OSError:
                 program = None  # Kernel threads have none, and not everybody may see it.
-            raw = _content(f"{folder}/cmdline", RAW_BYTES_MAX + 1)
-        uid = status(_content(f"{folder}/status")).uid
-        after = stat(_content(f"{folder}/stat"))
+            raw = content(f"{folder}/cmdline", RAW_BYTES_MAX + 1)
+        uid = status(content(f"{folder}/status")).uid
+        after = stat(content(f"{folder}/stat"))
         if tries == TRIES_MAX or (after.start_ns, after.comm) == (before.start_ns, before.comm):
             return Read(after.start_ns, after.comm, uid, program, command_line(raw, mask=mask))
         before = after  # It executed a program meanwhile, its number was reused, or it keeps renaming itself.
@@ -275,7 +276,7 @@ def account(proc: str, pid: int) -> int:
     """
     uid = -1
     try:
-        uid = status(_content(f"{proc}/{pid}/status")).uid
+        uid = status(content(f"{proc}/{pid}/status")).uid
         ours = os.stat(f"{proc}/self/ns/user").st_ino
         space = os.open(f"{proc}/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -297,18 +298,3 @@ def _bounded(program: bytes) -> bytes:
     mark = CUT.encode()
     beginning = program[: PROGRAM_BYTES_MAX - len(mark)].decode("utf-8", "surrogateescape")
     return beginning.rstrip("".join(map(chr, range(0xDC80, 0xDD00)))).encode("utf-8", "surrogateescape") + mark
-
-
-def _content(path: str, size: int = 65536) -> bytes:
-    """Read a file of /proc, at most so many bytes of it.
-
-    :raises OSError: as the kernel says.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        content = os.read(descriptor, size)
-        while content and len(content) < size and (more := os.read(descriptor, size - len(content))):
-            content += more
-        return content
-    finally:
-        os.close(descriptor)

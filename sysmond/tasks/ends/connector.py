@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proc connector: the kernel's own messages that a process began or ended, with the time and the exit code.
+"""The proc connector: the kernel's own messages that a process began, executed a program, changed or ended.
 
 There is a message for each thread; a process has ended when its last thread has. So threads are counted from their
 beginnings on. The end of a process that ran before anybody listened is unsure until no thread of it is left.
@@ -14,13 +14,16 @@ with Linux 6.6, and with it that users without capabilities may listen.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from errno import EPERM
 from struct import Struct
+from time import monotonic_ns
 from typing import NamedTuple
 
+from sysmond.base.clock import Relation
 from sysmond.errors import Error
 from sysmond.sources.netlink import HEADER
+from sysmond.tasks.ends.names import Names
 from sysmond.tasks.ends.netlink import BUFFER_BYTES, Socket, refused
 
 WHAT = "proc connector"
@@ -28,11 +31,14 @@ WHAT = "proc connector"
 _NETLINK_CONNECTOR = 11
 _GROUP = 1  # CN_IDX_PROC, as a bit.
 _LISTEN, _IGNORE = 1, 2
-FORK, EXIT = 0x1, 0x80000000
+FORK, EXEC, UID, COMM, EXIT = 0x1, 0x2, 0x4, 0x200, 0x80000000
+# Of ends, and of what a process is called by then.
+OF_LIVES = FORK | EXEC | UID | COMM | EXIT
 # struct cn_msg: index and value of the id, sequence, acknowledgement, length, flags.
 MESSAGE = Struct("=IIIIHH")
 # struct proc_event after both headers: what, CPU, time, and six numbers whose meaning depends on what.
 EVENT = Struct(f"={HEADER.size + MESSAGE.size}xIIQ6I")
+_NAME = Struct("=4I")  # Where a message of a new name has it.
 _OPERATION = Struct("=I")
 _INPUT = Struct("=II")
 
@@ -58,8 +64,12 @@ class Lives:
     """The processes that ended, by the messages. No I/O."""
 
     def __init__(self) -> None:
-        """Know nothing yet. ``groups``: the process of every thread that ended, where ``is_naming``."""
+        """Know nothing yet. ``groups``: the process of every thread that ended, where ``is_naming``.
+
+        ``names``: what processes are called.
+        """
         self.is_naming = False
+        self.names = Names()
         self.ended: list[ProcessEnd] = []
         self.unsure: dict[int, ProcessEnd] = {}
         self.groups: dict[int, int] = {}
@@ -70,7 +80,8 @@ class Lives:
     def follow(self, batch: memoryview | bytes, to_boot_ns: int) -> None:
         """Read messages; ``to_boot_ns``: boot time minus monotonic time."""
         born, threads, is_naming, end = self._born, self._threads, self.is_naming, self.ended.append
-        for what, _, time_ns, first, second, third, fourth, _, sixth in EVENT.iter_unpack(batch):
+        began = self.names.began
+        for what, _, time_ns, first, second, third, fourth, fifth, sixth in EVENT.iter_unpack(batch):
             if what == EXIT:
                 if is_naming:
                     self.groups[first] = second
@@ -83,10 +94,22 @@ class Lives:
             elif what == FORK:
                 if third != fourth:
                     threads[fourth] = threads.get(fourth, 0) + 1
-                elif len(born) < KNOWN_MAX:
+                    continue
+                began(third, time_ns)
+                if len(born) < KNOWN_MAX:
                     born[third] = time_ns + to_boot_ns, second
-                    if threads or self._leaderless or self.unsure:
-                        self._settle_reused(third)
+                    self._settle_reused(third)
+            elif what == EXEC:
+                began(second, time_ns)
+            elif first == second:
+                self._changed(what, second, time_ns, (third, fourth, fifth, sixth))
+
+    def _changed(self, what: int, pid: int, time_ns: int, numbers: tuple[int, int, int, int]) -> None:
+        """The first thread of a process has another name, or another user."""
+        if what == COMM:
+            self.names.changed(pid, time_ns, _NAME.pack(*numbers))
+        elif what == UID:
+            self.names.changed(pid, time_ns, uid=numbers[0])
 
     def _thread_ended(self, thread: int, last: ProcessEnd) -> None:
         """A thread of several ended, or one of a process with an unknown beginning."""
@@ -112,6 +135,8 @@ class Lives:
 
     def _settle_reused(self, pid: int) -> None:
         """A number is given anew, so the process that had it is over."""
+        if not (self._threads or self._leaderless or self.unsure):
+            return
         self._threads.pop(pid, None)
         self._leaderless.pop(pid, None)
         if pid in self.unsure:
@@ -149,8 +174,8 @@ class Lives:
 class Connector:
     """A socket of the proc connector."""
 
-    def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
-        """Begin to listen.
+    def __init__(self, buffer_bytes: int = BUFFER_BYTES, wanted: int = OF_LIVES) -> None:
+        """Begin to listen to messages of the kinds that are wanted; Linux before 6.6 sends all.
 
         :raises Error: where this kernel has no proc connector, or sends nothing to this process.
         """
@@ -167,7 +192,7 @@ class Connector:
             self._ask(_OPERATION.pack(_LISTEN))
             if not self._is_heard():
                 raise Error(f"{WHAT}: no answer; expected the initial namespaces of pids and users")
-            self._ask(_INPUT.pack(_LISTEN, FORK | EXIT))  # Linux before 6.6 ignores this.
+            self._ask(_INPUT.pack(_LISTEN, wanted))  # Linux before 6.6 ignores this.
         except OSError as failure:
             self._socket.close()
             raise refused(WHAT, failure, "expected the initial network namespace") from None
@@ -175,16 +200,38 @@ class Connector:
             self._socket.close()
             raise
 
-    def receive(self, lives: Lives, now_ns: int, to_boot_ns: int) -> int:
-        """Read the messages that wait; return how many were lost, of beginnings and ends of threads.
+    def receive(self, lives: Lives, now: Relation) -> int:
+        """Read the messages that wait; return how many were lost, of what threads did.
 
         :raises OSError: as the kernel says.
         """
         for batch in self._socket.receive():
-            lives.follow(batch, to_boot_ns)
+            lives.follow(batch, now.boottime_ns - now.monotonic_ns)
         if lost := self._socket.lost():
-            lives.doubt(now_ns)
+            lives.doubt(now.boottime_ns)
+            # Not of now: what is read until this line may be older than a message that was lost after that.
+            lives.names.doubt(monotonic_ns())
         return lost
+
+    def starts(self) -> Iterator[tuple[int, int]]:
+        """Yield the processes that began or executed a program, each with the time of that, as CLOCK_MONOTONIC has it.
+
+        :raises OSError: as the kernel says.
+        """
+        for batch in self._socket.receive():
+            for what, _, time_ns, _, second, third, fourth, _, _ in EVENT.iter_unpack(batch):
+                if what == EXEC:
+                    yield second, time_ns
+                elif what == FORK and third == fourth:
+                    yield third, time_ns
+
+    def lost(self) -> int:
+        """How many messages were lost since the last call."""
+        return self._socket.lost()
+
+    def fileno(self) -> int:
+        """What becomes readable with the next message."""
+        return self._socket.fileno()
 
     def close(self) -> None:
         """Stop listening; the kernel stops sending where nobody else listens."""

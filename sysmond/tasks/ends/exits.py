@@ -4,8 +4,8 @@
 | way | needs | what its records lack |
 |---|---|---|
 | BPF | programs that the loader pinned | nothing |
-| proc connector and taskstats | CAP_NET_ADMIN, initial namespaces | cgroup |
-| proc connector | the same; nothing from Linux 6.6 on | all but times, code and parent, unless /proc still has it |
+| proc connector and taskstats | CAP_NET_ADMIN, initial namespaces | cgroup, of what no pass saw |
+| proc connector | the same; nothing from Linux 6.6 on | what it used, unless /proc has it; names of the short-lived |
 | taskstats | CAP_NET_ADMIN, Linux 5.19 | cgroup; times are exact to half a second |
 """
 
@@ -19,12 +19,18 @@ from sysmond.tasks.tables import EXITS, EXITS_RECORD
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from sysmond.tasks.ends.names import Names
+
 BY_BPF = "by BPF"
 PROGRAM = "ended"
 
 
 class Exits(Protocol):
-    """A way to notice ends."""
+    """A way to notice ends. ``names``: what it wants to know of each pass over all processes; None for nothing."""
+
+    @property
+    def names(self) -> "Names | None":
+        """What processes are called."""
 
     def take(self) -> Records:
         """Give the processes that ended since the call before; ``lost``: at most so many are missing.
@@ -62,6 +68,8 @@ def _ways(runtime_folder: str) -> "Iterator[tuple[str, Callable[[], Exits]]]":
 
 class PinnedExits:
     """By BPF: what the program wrote into the pinned ring buffer, also while nobody read it."""
+
+    names = None
 
     def __init__(self, runtime_folder: str) -> None:
         """Open the pins that the loader named.

@@ -17,8 +17,13 @@ from sysmond.base.model import ABSENT
 from sysmond.errors import Error
 from sysmond.records import Records
 from sysmond.tasks.ends.connector import Connector, Lives, ProcessEnd
+from sysmond.tasks.ends.names import Names, ProcessName
 from sysmond.tasks.ends.netlink import BUFFER_BYTES
+from sysmond.tasks.ends.starts import Starts
 from sysmond.tasks.ends.taskstats import READINGS_MAX, VERSION_NAMING, ExitStats, Sums, Taskstats
+from sysmond.tasks.proc import text
+from sysmond.tasks.proc.cgroups import CgroupNumbers
+from sysmond.tasks.proc.content import content
 from sysmond.tasks.tables import ABSENT_U32, EXITS_RECORD
 
 if TYPE_CHECKING:
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
 # Of how many processes a tick /proc is read, at most three files each: of those that ended last, since hardly anything
 # is left of those that ended earlier in the tick.
 PROC_MAX = 256
+# For how long a cgroup of one path is taken to be the same.
+CGROUPS_ANEW_S = 1.0
 # How long to wait, once, for a first message of taskstats.
 TRIAL_S = 0.25
 
@@ -62,7 +69,7 @@ class Paired:
         now = clock.relation()
         lives, sums = self._lives, self._sums
         # The connector first: taskstats sends its message of an end before the connector does.
-        connector_lost = self._connector.receive(lives, now.boottime_ns, now.boottime_ns - now.monotonic_ns)
+        connector_lost = self._connector.receive(lives, now)
         taskstats_lost = self._taskstats.receive(sums)
         lives.is_naming = sums.version < VERSION_NAMING
         if lives.is_naming:
@@ -70,10 +77,17 @@ class Paired:
         if lives.unsure:
             lives.settle(_asker(sums.over))
         lives.groups.clear()
-        rows = [record(ended, sums.pop(ended.pid)) for ended in lives.take()]
+        to_boot_ns, pop = now.boottime_ns - now.monotonic_ns, lives.names.pop
+        rows = [record(ended, sums.pop(ended.pid), pop(ended.pid, ended.end_ns - to_boot_ns)) for ended in lives.take()]
+        lives.names.end_reading()
         if sums.over or self._alone:
             rows += self._overdue(now)
         return Records(b"".join(rows), lost=min(connector_lost, taskstats_lost))
+
+    @property
+    def names(self) -> Names:
+        """Where processes belong: taskstats has their names."""
+        return self._lives.names
 
     def _overdue(self, now: clock.Relation) -> list[bytes]:
         """Records of ends that the connector never reported, a while after taskstats did."""
@@ -92,34 +106,81 @@ class Paired:
 
 
 class Heard:
-    """By the proc connector alone; while nobody has waited for a process, /proc still has the rest."""
+    """By the proc connector alone: what processes are called is read when they start, and when all are gone over.
+
+    While nobody has waited for a process, /proc still has what it used.
+    """
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
         """Listen to it.
 
         :raises Error: where it is unavailable.
         """
-        self._connector = Connector(buffer_bytes)
         self._lives = Lives()
+        self._connector = Connector(buffer_bytes)
+        try:
+            self._starts = Starts(NameReader().read)
+        except Error:
+            self._connector.close()
+            raise
+
+    @property
+    def names(self) -> Names:
+        """What processes are called."""
+        return self._lives.names
 
     def take(self) -> Records:
         """Give the processes that ended."""
+        names = self.names
+        started, unread = self._starts.take()
+        names.unread += unread
+        for start in started:
+            names.learn(start.pid, ProcessName(start.since_ns, start.until_ns, *start.reading))
         now = clock.relation()
-        lost = self._connector.receive(self._lives, now.boottime_ns, now.boottime_ns - now.monotonic_ns)
+        lost = self._connector.receive(self._lives, now)
         if self._lives.unsure:
             self._lives.settle(_asker({}))
-        ended = self._lives.take()
+        to_boot_ns = now.boottime_ns - now.monotonic_ns
+        ended = [(end, names.pop(end.pid, end.end_ns - to_boot_ns)) for end in self._lives.take()]
+        names.end_reading()
         hardly, maybe = ended[:-PROC_MAX], ended[-PROC_MAX:]
-        rows = [record(end, None) for end in hardly] + [_remains(end) for end in maybe]
+        rows = [record(end, None, name) for end, name in hardly] + [_remains(end, name) for end, name in maybe]
         return Records(b"".join(rows), lost=lost)
 
     def close(self) -> None:
         """Close it."""
+        self._starts.close()
         self._connector.close()
+
+
+class NameReader:
+    """Reads what a process is called: its start, parent, user, cgroup and name. None of its files makes one wait."""
+
+    def __init__(self) -> None:
+        """Look for the hierarchies of cgroups."""
+        self._cgroups = CgroupNumbers("")
+        self._anew_s = 0.0
+
+    def read(self, pid: int) -> tuple[int, int, int, int, bytes] | None:
+        """Read it; None where it is gone."""
+        now_s = monotonic()
+        if now_s >= self._anew_s:
+            self._cgroups.new_reading()
+            self._anew_s = now_s + CGROUPS_ANEW_S
+        folder = f"/proc/{pid}"
+        try:
+            stat = text.stat(content(f"{folder}/stat"))
+            uid = text.status(content(f"{folder}/status")).uid
+            cgroup = self._cgroups.number(content(f"{folder}/cgroup"), ABSENT)
+        except (OSError, ValueError):
+            return None
+        return stat.start_ns, stat.ppid, uid, cgroup, stat.comm
 
 
 class TaskstatsExits:
     """By taskstats alone."""
+
+    names = None
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
         """Listen to it, where it reports ends to this process.
@@ -165,20 +226,21 @@ class TaskstatsExits:
         self._taskstats.close()
 
 
-def record(ended: ProcessEnd, life: ExitStats | None) -> bytes:
-    """Pack a record: times and code by the connector, the rest by taskstats, where that reported."""
+def record(ended: ProcessEnd, life: ExitStats | None, name: ProcessName | None) -> bytes:
+    """Pack a record: times and code by the connector, the rest by taskstats and by ``name``, as far as there is any."""
     pid, start_ns, end_ns, code, ppid = ended
     signal, core = code & _CODE_SIGNAL, (code & _CODE_CORE) >> 7
-    if life is None:
-        uid, comm = ABSENT_U32, b""
-        used: tuple[int | bytes, ...] = _NOTHING
-    else:
+    uid, cgroup, comm = (ABSENT_U32, ABSENT, b"") if name is None else (name.uid, name.cgroup, name.comm)
+    if life is not None:
         uid, comm = life.uid, life.comm
         start_ns = start_ns or end_ns - life.lasted_us * 1000
         ppid = ppid or life.ppid
-        used = life[7:17]  # From cpu_us on, in the order of the table.
+    elif name is not None:
+        start_ns = start_ns or name.start_ns
+        ppid = ppid or name.ppid
+    used = _NOTHING if life is None else life[7:17]  # From cpu_us on, in the order of the table.
     status = code >> 8 & 0xFF
-    return EXITS_RECORD.pack(start_ns or ABSENT, end_ns, pid, ppid, uid, status, signal, core, ABSENT, comm, *used)
+    return EXITS_RECORD.pack(start_ns or ABSENT, end_ns, pid, ppid, uid, status, signal, core, cgroup, comm, *used)
 
 
 def timed(life: ExitStats, before_ns: int, now: clock.Relation) -> bytes:
@@ -187,7 +249,7 @@ def timed(life: ExitStats, before_ns: int, now: clock.Relation) -> bytes:
     first_ns = min(max(before_ns, second_ns), now.boottime_ns)
     last_ns = max(first_ns, min(now.boottime_ns, second_ns + clock.SECOND_NS))
     end_ns = (first_ns + last_ns) // 2
-    return record(ProcessEnd(life.pid, 0, end_ns, life.code, life.ppid), life)
+    return record(ProcessEnd(life.pid, 0, end_ns, life.code, life.ppid), life, None)
 
 
 def _asker(known: "Container[int]") -> "Callable[[ProcessEnd], bool | None]":
@@ -223,9 +285,9 @@ def _stat(folder: str) -> tuple[bytes, list[bytes]]:
     return before.partition(b" (")[2], behind.split()
 
 
-def _remains(ended: ProcessEnd) -> bytes:
+def _remains(ended: ProcessEnd, name: ProcessName | None) -> bytes:
     """Pack a record with what /proc still has of a process that nobody has waited for yet."""
-    minimal = record(ended, None)
+    minimal = record(ended, None, name)
     try:
         comm, fields = _stat(f"/proc/{ended.pid}")
         start_ns = int(fields[19]) * _TICK_NS
@@ -252,7 +314,7 @@ def _remains(ended: ProcessEnd) -> bytes:
         )
     except (OSError, ValueError, IndexError):
         return minimal
-    return record(ended, life)
+    return record(ended, life, name)
 
 
 def _bytes(pid: int, fields: list[bytes]) -> tuple[int, int, int, int]:

@@ -134,6 +134,10 @@ class Socket:
         lost, self._dropped = (drops - self._dropped) & 0xFFFFFFFF, drops
         return lost
 
+    def fileno(self) -> int:
+        """What becomes readable with the next message."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()

@@ -22,6 +22,7 @@ from sysmond.tasks.ends import exits
 from sysmond.tasks.ends.exits import Exits, open_exits
 from sysmond.tasks.ends.exits_netlink import Heard, Paired, TaskstatsExits
 from sysmond.tasks.ends.taskstats import READINGS_MAX
+from sysmond.tasks.passes import passes_of
 from sysmond.tasks.tables import ABSENT_U32, EXITS, EXITS_RECORD
 from tests.support.waiting import HANG_S, wait_until
 
@@ -131,7 +132,8 @@ def test_a_child_lived_within_its_time(bench: Bench) -> None:
     slack_ns = 500_000_000 if bench.name == "taskstats" else 0
     assert begun_ns - slack_ns <= record["start"] <= record["end"] <= ended_ns + slack_ns + 1_000_000
     assert record["end"] - record["start"] >= 50_000_000
-    assert record["cgroup"] == ABSENT
+    if bench.name != "connector":
+        assert record["cgroup"] == ABSENT
 
 
 def test_a_name_of_odd_bytes_is_kept(bench: Bench) -> None:
@@ -166,7 +168,8 @@ def test_of_what_was_waited_for_the_connector_alone_says_absent() -> None:
     pid, _ = run("")
     record = with_one.only(pid)
     with_one.way.close()
-    assert (record["cpu"], record["uid"], record["ppid"]) == (ABSENT, ABSENT_U32, os.getpid())
+    assert (record["cpu"], record["peak_rss"], record["ppid"]) == (ABSENT, ABSENT, os.getpid())
+    assert record["uid"] in {os.getuid(), ABSENT_U32}  # It ended a moment after it began.
 
 
 def Heard_or_skip() -> Bench:  # noqa: N802  named as what it makes
@@ -449,6 +452,7 @@ class Probing:
     def close(self) -> None:
         assert self.ended._exits
         self.ended._exits.close()
+        passes_of(self.host).close()
 
 
 def test_the_probe_goes_over_to_bpf_and_tells_of_each_once(pinned: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -610,6 +614,7 @@ def test_the_probe_gives_records_and_tries_a_refused_way_later(monkeypatch: pyte
     wait_until(is_found)
     assert ended._exits
     ended._exits.close()
+    passes_of(host).close()
     assert ended.way.startswith("by ")
     tried: list[str] = []
 

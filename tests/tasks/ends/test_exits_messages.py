@@ -295,7 +295,7 @@ def test_after_a_loss_no_count_of_threads_is_relied_on() -> None:
 def test_a_record_has_what_both_told() -> None:
     sums = Sums()
     sums.follow(message(Thread(42, 42, flags=0x20, comm=b"a\n\x1b\xff").told(16)))
-    found = values(exits_netlink.record(ProcessEnd(42, 0, 10 * SECOND, 0x8B, 9), sums.pop(42)))
+    found = values(exits_netlink.record(ProcessEnd(42, 0, 10 * SECOND, 0x8B, 9), sums.pop(42), None))
     assert found["comm"] == b"a\n\x1b\xff".ljust(16, b"\0")
     assert (found["signal"], found["core_dumped"], found["exit_code"]) == (11, 1, 0)
     assert (found["start"], found["end"]) == (10 * SECOND - 2_500_000_000, 10 * SECOND)
@@ -304,7 +304,7 @@ def test_a_record_has_what_both_told() -> None:
 
 
 def test_a_record_without_taskstats_says_that_the_rest_is_absent() -> None:
-    found = values(exits_netlink.record(ProcessEnd(42, 0, 10 * SECOND, 0xFF00, 9), None))
+    found = values(exits_netlink.record(ProcessEnd(42, 0, 10 * SECOND, 0xFF00, 9), None, None))
     assert (found["exit_code"], found["uid"], found["start"], found["cpu"]) == (255, 0xFFFFFFFF, ABSENT, ABSENT)
 
 
