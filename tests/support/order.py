@@ -21,6 +21,7 @@ ALONE = {
     "tests/machine/test_memory_bound.py": "takes memory until there is none",
     "tests/project/test_benchmarks.py": "measures",
     "tests/tasks/": "looks at all processes; loads BPF programs, which see every one",
+    "tests/tools/test_unit_deeds.py": "makes control groups, and freezes them",
 }
 """Why what must not run beside itself."""
 

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done to units of systemd: a signal, freezing for a while, thawing. systemd does it, and decides who may.
+
+The thaw is armed first: a transient timer of the same systemd, whose service thaws the unit. It needs nothing of us,
+nor any rights once it is armed, and systemd has it wherever it can freeze at all. Both are in systemd's root slice,
+which holds systemd itself, and so is never frozen. A control group of no unit has a guardian (``cgroup_deeds``).
+
+Source: org.freedesktop.systemd1(5); systemd.timer(5).
+"""
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from sysmon_tools import cgroup_deeds
+from sysmon_tools.targets import GroupTarget
+from sysmon_tools.vital import why_not
+from sysmond.base.clock import SECOND_NS
+from sysmond.base.timespec import format_step, parse_step
+from sysmond.bus.wire.adapter import Call, Connection, RemoteError, variant
+from sysmond.bus.wire.errors import UnavailableError
+from sysmond.errors import Error, NotPermittedError, UsageError
+
+FREEZE_S_MAX = 600
+# Polkit may ask somebody for a password.
+_ANSWER_S = 150.0
+# So long a timer may take until it runs, and so often that is looked at.
+_ARMED_S, _LOOK_S = 5.0, 0.05
+_US = 1_000_000
+_ACCURACY_US = 100_000
+_SYSTEMD = "org.freedesktop.systemd1"
+_MANAGER = (_SYSTEMD, "/org/freedesktop/systemd1", f"{_SYSTEMD}.Manager")
+_PROPERTIES = "org.freedesktop.DBus.Properties"
+_ROOT_SLICE = "-.slice"
+_SYSTEMCTL = ("/usr/bin/systemctl", "/bin/systemctl", "/run/current-system/sw/bin/systemctl")
+_DENIED = ("AccessDenied", "AuthFailed", "InteractiveAuthorizationRequired")
+_NO_UNIT = f"{_SYSTEMD}.NoSuchUnit"
+_RUNNING, _ACTIVE = "running", "active"
+
+
+def freezing_time_s(text: str) -> int:
+    """Read for how long something is to be frozen, to seconds.
+
+    :raises UsageError: for what is no such time.
+    """
+    for_ns = parse_step(text)
+    if not SECOND_NS <= for_ns <= FREEZE_S_MAX * SECOND_NS:
+        raise UsageError(f"{text!r}: expected 1s to {format_step(FREEZE_S_MAX * SECOND_NS)}")
+    return for_ns // SECOND_NS
+
+
+async def send(target: GroupTarget, number: signal.Signals) -> str:
+    """Send a signal to all processes of a unit or a control group; gives what was done.
+
+    :raises Error: where there is none. :raises NotPermittedError: where we may not.
+    """
+    if not target.unit:
+        count = await asyncio.to_thread(cgroup_deeds.send, target.path, number)
+        return f"sent {number.name} to {count} process{'es' if count > 1 else ''} of {target.name}"
+    async with _systemd_of(target) as systemd:
+        await systemd.ask("KillUnit", "ssi", target.unit, "all", int(number))
+    return f"sent {number.name} to all of {target.name}"
+
+
+async def freeze(target: GroupTarget, for_s: int) -> str:
+    """Freeze a unit or a control group, after its thaw is armed; gives what was done.
+
+    :raises Error: where it must not be frozen, or its thaw cannot be armed. :raises NotPermittedError: as ``send``.
+    """
+    if target.unit:
+        async with _systemd_of(target) as systemd:
+            await _freeze_unit(systemd, target, for_s)
+    else:
+        _refuse_vital(target, target.path)
+        await asyncio.to_thread(cgroup_deeds.freeze, target.path, for_s)
+    return f"froze {target.name} for {format_step(for_s * SECOND_NS)}"
+
+
+async def thaw(target: GroupTarget) -> str:
+    """Let a unit or a control group go on; gives what was done.
+
+    :raises Error: as ``send``. :raises NotPermittedError: as ``send``.
+    """
+    if target.unit:
+        async with _systemd_of(target) as systemd:
+            await systemd.thaw(target.unit)
+    else:
+        await asyncio.to_thread(cgroup_deeds.thaw, target.path)
+    return f"thawed {target.name}"
+
+
+def timer_of(unit: str) -> str:
+    """The name of the timer that thaws a unit: one a unit, so that a second one is refused as long as it runs."""
+    plain = re.sub(r"[^A-Za-z0-9-]", lambda sign: f"_{ord(sign[0]):02x}", unit)
+    return f"sysmon-thaw-{plain}.timer"
+
+
+def _refuse_vital(target: GroupTarget, path: str) -> None:
+    """:raises Error: where something is in it that must go on."""
+    reason = why_not(path, cgroup_deeds.presences(), os.getpid())
+    if reason:
+        raise Error(f"{target.name} is not frozen: {reason}")
+
+
+async def _freeze_unit(systemd: "_Systemd", target: GroupTarget, for_s: int) -> None:
+    """Arm the thaw, then freeze; where that is refused, there is nothing to thaw any more."""
+    path = await systemd.cgroup(target.unit)
+    _refuse_vital(target, path)
+    await systemd.check(target.unit)
+    await systemd.arm(target.unit, for_s)
+    try:
+        _refuse_vital(target, path)  # Somebody may have been asked for a password meanwhile.
+        await systemd.ask("FreezeUnit", "s", target.unit)
+    except Error:
+        with suppress(UnavailableError):  # Its timer is still there then.
+            await systemd.thaw(target.unit)
+        raise
+
+
+@asynccontextmanager
+async def _systemd_of(target: GroupTarget) -> AsyncIterator["_Systemd"]:
+    """The systemd of a unit: the machine's, or our own.
+
+    :raises Error: where it does not answer, or is another user's.
+    """
+    if target.uid not in {None, os.geteuid()}:
+        raise NotPermittedError(f"{target.unit}: is a unit of user {target.uid}, whose own systemd alone has it")
+    try:
+        connection = await Connection.connect("system" if target.uid is None else "session", _nobody, _ignore)
+    except UnavailableError as absence:
+        raise Error(f"{target.unit}: no bus to systemd: {absence}") from None
+    ended = asyncio.create_task(connection.lost())  # It ends all questions when the bus is gone.
+    try:
+        yield _Systemd(connection, is_user=target.uid is not None)
+    except RemoteError as refused:
+        kind, _, text = str(refused).partition(": ")
+        if kind.rpartition(".")[2] in _DENIED:
+            raise NotPermittedError(f"{target.unit}: no permission: {text}") from None
+        raise Error(f"{target.unit}: {text or kind}") from None
+    except UnavailableError as silence:
+        raise Error(f"{target.unit}: {silence}") from None
+    finally:
+        connection.close()
+        await ended
+
+
+class _Systemd:
+    """A systemd, with the caller's own rights; polkit may ask who he is."""
+
+    def __init__(self, connection: Connection, *, is_user: bool) -> None:
+        self._connection = connection
+        self._is_user = is_user
+
+    async def ask(self, member: str, signature: str, *body: Any) -> list[Any]:  # noqa: ANN401  what D-Bus takes
+        """Call a method of it."""
+        return await self._connection.ask(
+            _MANAGER, member, signature, body, timeout_s=_ANSWER_S, interactive=True
+        )  # fmt: skip
+
+    async def cgroup(self, unit: str) -> str:
+        """The control group of a unit.
+
+        :raises Error: where it has none.
+        """
+        path = str(await self._property(unit, unit.rpartition(".")[2].title(), "ControlGroup"))
+        if not path:
+            raise Error(f"{unit}: does not run")
+        return path
+
+    async def check(self, unit: str) -> None:
+        """:raises Error: where it cannot be frozen, or is frozen already."""
+        state = await self._property(unit, "Unit", "FreezerState")
+        if state != _RUNNING:
+            raise Error(f"{unit}: is {state} already")
+        if not await self._property(unit, "Unit", "CanFreeze"):
+            what = "of a slice all units have to be such that can be" if unit.endswith(".slice") else "systemd says so"
+            raise Error(f"{unit}: cannot be frozen: {what}")
+
+    async def thaw(self, unit: str) -> None:
+        """Thaw, and only then stop the timer that would."""
+        await self.ask("ThawUnit", "s", unit)
+        try:
+            await self.ask("StopUnit", "ss", timer_of(unit), "replace")
+        except RemoteError as refused:
+            if refused.name != _NO_UNIT:
+                raise
+
+    async def arm(self, unit: str, for_s: int) -> None:
+        """Start a timer whose service thaws the unit, and wait until it runs.
+
+        :raises Error: where it does not.
+        """
+        systemctl = next((path for path in _SYSTEMCTL if os.access(path, os.X_OK)), None)
+        unarmed = f"{unit}: the thaw cannot be armed, so nothing was frozen"
+        if systemctl is None:
+            raise Error(f"{unarmed}: there is no {_SYSTEMCTL[0]}")
+        timer = timer_of(unit)
+        words = ["systemctl", *(["--user"] if self._is_user else []), "--no-ask-password", "thaw", "--", unit]
+        says = ["Description", variant("s", f"Thaw {unit}, which sysmon froze")]
+        service = [
+            says,
+            ["Type", variant("s", "oneshot")],
+            ["Slice", variant("s", _ROOT_SLICE)],
+            ["CollectMode", variant("s", "inactive-or-failed")],
+            ["ExecStart", variant("a(sasb)", [[systemctl, words, False]])],
+        ]
+        when = [
+            says,
+            ["TimersMonotonic", variant("a(st)", [["OnActiveSec", for_s * _US]])],
+            ["AccuracyUSec", variant("t", _ACCURACY_US)],
+            ["RemainAfterElapse", variant("b", False)],  # noqa: FBT003  a value of D-Bus
+        ]
+        try:
+            parts = [[f"{timer.removesuffix('.timer')}.service", service]]
+            await self.ask("StartTransientUnit", "ssa(sv)a(sa(sv))", timer, "fail", when, parts)
+            async with asyncio.timeout(_ARMED_S):
+                while await self._property(timer, "Unit", "ActiveState") != _ACTIVE:  # noqa: ASYNC110  no event says so
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            raise Error(f"{unarmed}: {timer} does not run") from None
+        except RemoteError as refused:
+            if refused.name.rpartition(".")[2] in _DENIED:
+                raise
+            raise Error(f"{unarmed}: {str(refused).removeprefix(f'{refused.name}: ')}") from None
+
+    async def _property(self, unit: str, kind: str, name: str) -> Any:  # noqa: ANN401  what D-Bus gives
+        (path,) = await self.ask("GetUnit", "s", unit)
+        where = (_SYSTEMD, str(path), _PROPERTIES)
+        (value,) = await self._connection.ask(where, "Get", "ss", [f"{_SYSTEMD}.{kind}", name])
+        return value.value
+
+
+def _nobody(call: Call) -> None:
+    call.refuse("org.freedesktop.DBus.Error.UnknownMethod", "there is no service here")
+
+
+def _ignore(signalled: Call) -> None:
+    del signalled

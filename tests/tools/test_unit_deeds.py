@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals, freezing and thawing of units and control groups: a real systemd, and the kernel's own control groups.
+
+What is frozen for ten minutes sleeps anyway, and goes with its test.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sysmon_tools import cgroup_deeds, unit_deeds
+from sysmon_tools.targets import GroupTarget
+from sysmond.errors import Error, NotPermittedError, UsageError
+from tests.support.ownsystemd import OwnSystemd, a_systemd
+from tests.support.waiting import wait_until
+
+LONG_S, SHORT_S = 600, 1
+SLEEP = ("sleep", "600")
+DEED = """
+import asyncio, os, signal
+from sysmon_tools import unit_deeds
+from sysmon_tools.targets import GroupTarget
+from sysmond.errors import Error
+async def deed():
+    target = GroupTarget({unit!r}, "", os.geteuid())
+    try:
+        print(await unit_deeds.{call}, flush=True)
+    except Error as problem:
+        print(problem)
+asyncio.run(deed())
+"""
+DIES = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+
+
+@pytest.fixture(scope="module")
+def systemd() -> Iterator[OwnSystemd]:
+    with a_systemd() as one:
+        yield one
+
+
+@pytest.fixture
+def unit(systemd: OwnSystemd, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A service that sleeps, of a name with signs that a unit's may have."""
+    name = rf"s-\x2d_{abs(hash(request.node.name))}@1:2.service"
+    systemd.starts(name, *SLEEP)
+    yield name
+    systemd.systemctl("thaw", name)
+    systemd.systemctl("stop", unit_deeds.timer_of(name), name)
+
+
+def state(systemd: OwnSystemd, unit: str) -> str:
+    return systemd.shows(unit, "FreezerState")
+
+
+def deed(systemd: OwnSystemd, unit: str, call: str, then: str = "") -> str:
+    done = systemd.python(DEED.format(unit=unit, call=call) + then)
+    assert done.stderr == ""
+    return done.stdout.strip()
+
+
+def test_what_is_frozen_has_a_timer_that_thaws_it_and_thawing_takes_it_away(systemd: OwnSystemd, unit: str) -> None:
+    timer = unit_deeds.timer_of(unit)
+    assert deed(systemd, unit, f"freeze(target, {LONG_S})") == f"froze {unit} for 10min"
+    assert state(systemd, unit) == "frozen"
+    assert systemd.shows(timer, "ActiveState") == "active"
+    assert "frozen already" in deed(systemd, unit, f"freeze(target, {LONG_S})")
+    assert deed(systemd, unit, "thaw(target)") == f"thawed {unit}"
+    assert state(systemd, unit) == "running"
+    wait_until(lambda: systemd.shows(timer, "LoadState") == "not-found")
+
+
+def test_a_client_that_is_killed_after_freezing_leaves_nothing_frozen(systemd: OwnSystemd, unit: str) -> None:
+    done = systemd.python(DEED.format(unit=unit, call=f"freeze(target, {SHORT_S})") + DIES)
+    assert (done.stdout, done.returncode) == (f"froze {unit} for 1s\n", -signal.SIGKILL)
+    wait_until(lambda: systemd.shows(unit_deeds.timer_of(unit), "LoadState") == "not-found")
+    wait_until(lambda: state(systemd, unit) == "running")
+
+
+def test_a_whole_slice_is_thawed(systemd: OwnSystemd) -> None:
+    systemd.starts("within.service", "--slice=around.slice", *SLEEP)
+    assert deed(systemd, "around.slice", f"freeze(target, {SHORT_S})") == "froze around.slice for 1s"
+    wait_until(lambda: state(systemd, "around.slice") == "running")
+    systemd.systemctl("stop", "within.service")
+
+
+def test_where_the_thaw_cannot_be_armed_nothing_is_frozen(systemd: OwnSystemd, unit: str) -> None:
+    systemd.starts(unit_deeds.timer_of(unit).removesuffix(".timer"), "--on-active=1h", "true")
+    assert "cannot be armed, so nothing was frozen" in deed(systemd, unit, f"freeze(target, {LONG_S})")
+    assert state(systemd, unit) == "running"
+
+
+def test_a_unit_that_holds_what_must_go_on_is_not_frozen_nor_one_around_it(systemd: OwnSystemd, tmp_path: Path) -> None:
+    shutil.copy("/bin/sleep", tmp_path / "sshd")
+    systemd.starts("looks-harmless.service", "--slice=around.slice", f"{tmp_path}/sshd", "600")
+    wait_until(lambda: systemd.shows("looks-harmless.service", "MainPID") not in {"", "0"})
+    for unit in ("looks-harmless.service", "around.slice"):
+        assert "(sshd) is in it: lets people log in" in deed(systemd, unit, f"freeze(target, {LONG_S})")
+        assert state(systemd, unit) == "running"
+        assert systemd.shows(unit_deeds.timer_of(unit), "LoadState") == "not-found"
+    assert "(systemd) is in it" in deed(systemd, "init.scope", f"freeze(target, {LONG_S})")
+    systemd.systemctl("stop", "looks-harmless.service")
+
+
+def test_a_signal_reaches_all_of_a_unit(systemd: OwnSystemd, unit: str) -> None:
+    assert deed(systemd, unit, "send(target, signal.SIGTERM)") == f"sent SIGTERM to all of {unit}"
+    wait_until(lambda: systemd.shows(unit, "ActiveState") != "active")
+    assert deed(systemd, "nobody.service", "send(target, signal.SIGTERM)").startswith("nobody.service: Unit nobody")
+    assert "nobody.service" in deed(systemd, "nobody.service", "freeze(target, 60)")
+
+
+def test_a_unit_of_somebody_elses_systemd_is_refused() -> None:
+    with pytest.raises(NotPermittedError, match="is a unit of user 4711"):
+        asyncio.run(unit_deeds.thaw(GroupTarget("x.service", "", 4711)))
+
+
+def test_where_there_is_no_bus_that_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/none")
+    with pytest.raises(Error, match=r"x\.service: no bus to systemd: .*No such file") as caught:
+        asyncio.run(unit_deeds.freeze(GroupTarget("x.service"), LONG_S))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "time_s"), [("2min", 120), ("1", 1), ("10 min", 600)])
+def test_a_time_to_freeze_is_read(text: str, time_s: int) -> None:
+    assert unit_deeds.freezing_time_s(text) == time_s
+
+
+@pytest.mark.parametrize("text", ["0", "10ms", "11min", "601", "1h", "for ever", ""])
+def test_nothing_is_frozen_for_longer_than_ten_minutes(text: str) -> None:
+    with pytest.raises(UsageError):
+        unit_deeds.freezing_time_s(text)
+
+
+# --- control groups of no unit --------------------------------------------------------------------------
+
+
+class Sleepers:
+    """A control group of this kernel, with a process in it and one below."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = f"/{folder.name}"
+        self.folder = folder
+        self.below = folder / "below"
+        self.below.mkdir()
+        self.processes = [subprocess.Popen(SLEEP), subprocess.Popen(SLEEP)]
+        for process, where in zip(self.processes, (self.below, folder), strict=True):
+            (where / "cgroup.procs").write_text(str(process.pid))
+
+    def is_frozen(self) -> bool:
+        return "frozen 1" in (self.below / "cgroup.events").read_text()
+
+
+@pytest.fixture
+def sleepers() -> Iterator[Sleepers]:
+    if os.geteuid():
+        pytest.skip("making control groups needs root")
+    try:
+        folder = Path(cgroup_deeds.folder_of("/")) / f"sysmond-frozen-{os.getpid()}"
+        folder.mkdir()
+    except (Error, OSError) as refusal:
+        pytest.skip(f"no control group can be made: {refusal}")
+    made = Sleepers(folder)
+    yield made
+    (folder / "cgroup.freeze").write_text("0")
+    for process in made.processes:
+        process.kill()
+        process.wait()
+    events = folder / "cgroup.events"
+    wait_until(lambda: "populated 0" in events.read_text())
+    for one in (made.below, folder):
+        one.rmdir()
+
+
+def guardians(sleepers: Sleepers) -> list[str]:
+    words = ["pgrep", "-f", f"sysmon-thaw.*{sleepers.folder}"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
+
+
+def test_a_control_group_is_frozen_and_thawed_and_its_guardian_ends(sleepers: Sleepers) -> None:
+    target = GroupTarget("", sleepers.path)
+    assert asyncio.run(unit_deeds.freeze(target, LONG_S)) == f"froze {sleepers.path} for 10min"
+    wait_until(sleepers.is_frozen)
+    assert guardians(sleepers)
+    with pytest.raises(Error, match="is frozen already"):
+        asyncio.run(unit_deeds.freeze(target, LONG_S))
+    assert asyncio.run(unit_deeds.thaw(target)) == f"thawed {sleepers.path}"
+    wait_until(lambda: not sleepers.is_frozen())
+    wait_until(lambda: not guardians(sleepers))
+
+
+def test_a_control_group_is_thawed_though_its_client_is_killed(sleepers: Sleepers) -> None:
+    script = f"from sysmon_tools import cgroup_deeds\ncgroup_deeds.freeze({sleepers.path!r}, {SHORT_S})\n{DIES}"
+    done = subprocess.run([sys.executable, "-c", script], check=False, start_new_session=True)
+    assert done.returncode == -signal.SIGKILL
+    wait_until(lambda: not guardians(sleepers))
+    assert not sleepers.is_frozen()
+
+
+def test_a_guardian_that_is_ended_thaws_at_once(sleepers: Sleepers) -> None:
+    cgroup_deeds.freeze(sleepers.path, LONG_S)
+    wait_until(sleepers.is_frozen)
+    for pid in guardians(sleepers):
+        os.kill(int(pid), signal.SIGTERM)
+    wait_until(lambda: not sleepers.is_frozen())
+
+
+def test_a_signal_reaches_all_of_a_control_group(sleepers: Sleepers) -> None:
+    said = asyncio.run(unit_deeds.send(GroupTarget("", sleepers.path), signal.SIGTERM))
+    assert said == f"sent SIGTERM to 2 processes of {sleepers.path}"
+    assert [process.wait() for process in sleepers.processes] == [-signal.SIGTERM] * 2
+    with pytest.raises(Error, match="there is no process in it"):
+        asyncio.run(unit_deeds.send(GroupTarget("", sleepers.path), signal.SIGTERM))
+
+
+def test_where_we_are_ourselves_is_not_frozen() -> None:
+    own = next(process.cgroup for process in cgroup_deeds.presences() if process.pid == os.getpid())
+    with pytest.raises(Error, match="is not frozen: "):
+        asyncio.run(unit_deeds.freeze(GroupTarget("", own), LONG_S))
+    with pytest.raises(Error, match="no control group of version 2"):
+        asyncio.run(unit_deeds.freeze(GroupTarget("", "/there-is-none"), LONG_S))
