@@ -223,7 +223,8 @@ class Archive:
         Times are as ``timespec`` reads them (``"yesterday"``, ``"-1h"``, ``"2025-01-31 14:30"``), UTC nanoseconds, or
         times of Python, numpy or pandas: see ``Moment``; ``start`` is the first sample where it is not given, ``end``
         now. ``step`` is a length (``"10s"``, ``"1min"``, a ``timedelta``) or nanoseconds; where it is not given,
-        as often as most of the range was recorded. ``stat``: one or several of mean (where none is given), min, max, tmax, first, last, sum, count, and percentiles (``p95``).
+        as often as most of the range was recorded. ``stat``: one or several of mean (where none is given), min, max,
+        tmax, first, last, sum, count, and percentiles (``p95``).
         ``boot``: 0 for the newest, -1 for the one before, or an id. ``explain``: tell how each column came about, too.
         ``drop``: patterns of what is left out: paths, or ``METRIC[@INSTANCE]``. ``summary``: one time for all of the
         range, with mean, min, max and p95 of each series that has an average. Of a long table the instances are what
