@@ -10,6 +10,7 @@ Comes in: keys, and an archive, which is asked as anybody can. Goes out: lines. 
 - ``question``: asks the archive for what a look shows.
 - ``trees``: puts rows below their parents. Pure.
 - ``own_recorder``: samples while the screen is open, where nobody records.
-- ``acting``: signals and priorities, with the rights of who looks.
+- ``acting``: signals and priorities of processes, with the rights of who looks.
+- ``subjects``: what a row stands for, where something is to be done to it.
 - ``app``: a table and lines for textual, which know of no archive, and the program that puts them together.
 """

@@ -30,17 +30,19 @@ from sysmon_tools import moment_page
 from sysmon_tools.grid import Field, clipped, length
 from sysmon_tools.key_values import spelled_line
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS
-from sysmon_tools.screen import acting, keys, preferences
+from sysmon_tools.screen import acting, keys, preferences, subjects
 from sysmon_tools.screen.look import Around, Look, at, bucket, inward, moved, opened, ordered, outward, renewed
 from sysmon_tools.screen.preferences import Preferences
 from sysmon_tools.screen.question import HIDDEN, Questions, ScreenPage, SheetRows, asked_for
-from sysmon_tools.screen.views import BY_NAME, EVENTS_VIEW, PROCESSES, VIEWS, WAITS
+from sysmon_tools.screen.subjects import PAST, ProcessRow, Subject
+from sysmon_tools.screen.views import BY_NAME, EVENTS_VIEW, VIEWS, WAITS
 from sysmon_tools.show import Text, console
+from sysmon_tools.targets import GroupTarget
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.terminal import printable
 from sysmond.base.timespec import format_time, parse_moment
-from sysmond.errors import Error
+from sysmond.errors import Error, UsageError
 from sysmond.history import Archive
 from sysmond.machine.snapshot_file import SUFFIX
 
@@ -59,7 +61,6 @@ _HELP_COLUMN = 60
 # By how many lines these move the help.
 _SCROLLING = {"up": -1, "down": 1, "page up": -10, "page down": 10}
 _BETWEEN = "  "
-_PAST = "this is the past; press space for what happens now"
 _TREE_COLUMNS = ("comm", "instance")
 
 
@@ -186,6 +187,10 @@ class TableLines(ScrollView, can_focus=False):
         """The texts of the row below the cursor, by the names of columns; nothing where there is no row."""
         return self.rows.cells(self.at) if self.rows.order else {}
 
+    def started_ns(self) -> int:
+        """When what the row below the cursor is about began; 0 where that is not known."""
+        return self.rows.started_ns(self.at) if self.rows.order else 0
+
     def render_line(self, y: int) -> Strip:
         """Give a line of the heading, or a row."""
         if y < self._head:
@@ -281,7 +286,12 @@ PROMPTS = {
     "filter": Prompt("filter", "only where"),
     "columns": Prompt("columns", "the columns of this sheet, each with a width where it needs one: comm,command:60"),
     "group": Prompt("group", "put together by"),
-    "signal": Prompt("signal", "signal", "TERM"),
+    subjects.SIGNAL: Prompt(subjects.SIGNAL, "signal for {}", "TERM"),
+    subjects.IONICE: Prompt(
+        subjects.IONICE, "turn at the disk (idle, 0 first to 7 last, realtime 0 to 7) of {}", "idle"
+    ),
+    subjects.FREEZE: Prompt(subjects.FREEZE, "freeze {}, for (at most 10min)", "2min"),
+    subjects.THAW: Prompt(subjects.THAW, "thaw {} (Esc: leave it)", "yes"),
     "mark": Prompt("mark", "mark this moment with"),
     "pin": Prompt("pin", "keep the time of these curves, because"),
     "snapshot": Prompt("snapshot", "write the time of these curves to"),
@@ -325,6 +335,7 @@ class SysmonApp(App[None]):
         self._is_help = False
         self._help_at = 0
         self._prompt: Prompt | None = None
+        self._subject: Subject | None = None
         self._wanted = asyncio.Event()
         self._top, self._curves, self._views = Lines("top"), Lines("curves"), Lines("views")
         self._remarks, self._lists, self._foot = Lines("said"), Lines("lists"), Lines("foot")
@@ -533,8 +544,8 @@ class SysmonApp(App[None]):
             "outward": self._back,
             "order left": lambda: self._go(ordered(self._look, self._columns(), -1)),
             "order right": lambda: self._go(ordered(self._look, self._columns(), 1)),
-            "nicer": lambda: self._act(lambda pid, start_ns: acting.renice(pid, start_ns, 1)),
-            "less nice": lambda: self._act(lambda pid, start_ns: acting.renice(pid, start_ns, -1)),
+            "nicer": lambda: self._renice(1),
+            "less nice": lambda: self._renice(-1),
             "palette": self.action_command_palette,
             "journal": self._show_journal,
             "copy": self._copy,
@@ -579,14 +590,15 @@ class SysmonApp(App[None]):
     def _ask_for(self, prompt: Prompt | None) -> None:
         """Have somebody type; None when he is done."""
         if prompt is not None and prompt.action == "mark" and not self._look.is_live:
-            self._said = _PAST
+            self._said = PAST
             self._draw()
             return
-        if prompt is not None and prompt.action == "signal":
-            cells = self._rows.cells()
-            if not self._is_process(cells):
+        if prompt is not None and "{}" in prompt.says:
+            self._subject = self._meant(prompt.action)
+            if self._subject is None:
+                self._draw()
                 return
-            prompt = prompt._replace(says=f"signal for process {cells['pid']} ({printable(cells.get('comm') or '')})")
+            prompt = prompt._replace(says=prompt.says.format(printable(self._subject.name)))
         if prompt is not None and prompt.action == "columns":
             if (sheet := self._look.asked) is None:
                 self._said = "the overview has no columns; expected another view"
@@ -643,9 +655,8 @@ class SysmonApp(App[None]):
                 columns = [name for name, *_ in self._archive.columns("thread_state")]
                 waits = self._look if self._look.view == WAITS else opened(self._look, WAITS)
                 self._go(waits._replace(sheet=0, group_by=asked_for(text, columns), steps=()))
-            case "signal":
-                number = acting.signal_of(text)
-                self._act(lambda pid, start: acting.send(pid, start, number))
+            case subjects.SIGNAL | subjects.FREEZE | subjects.THAW | subjects.IONICE:
+                self._act(action, text)
             case "pin":
                 start_ns, end_ns = self._curves_ns()
                 await self._order("Pin", "xxsa{sv}", start_ns, end_ns, text, {})
@@ -686,26 +697,47 @@ class SysmonApp(App[None]):
             self.copy_to_clipboard(spelled_line((name, text or "") for name, text in cells.items()).decode().rstrip())
             self._said = "this row is in the clipboard, if the terminal allows it"
 
-    def _is_process(self, cells: dict[str, str | None]) -> bool:
-        """Whether a row is a process that there is now; else that is said."""
-        if not self._look.is_live:
-            self._said = _PAST
-        elif self._look.view != PROCESSES or not cells:
-            self._said = "this is no process; expected the view 'p' and a row of it"
-        else:
-            return True
-        self._draw()
-        return False
-
-    def _act(self, does: acting.Deed) -> None:
-        """Do something to the process below the cursor, and say what came of it."""
-        cells = self._rows.cells()
-        if not self._is_process(cells):
-            return
+    def _meant(self, action: str) -> Subject | None:
+        """What an action is to be done to; where it is nothing, that is said."""
         try:
-            self._said = does(int(cells["pid"] or 0), self._rows.rows.started_ns(self._rows.at))
+            return subjects.subject(action, self._look, self._rows.cells(), self._rows.started_ns())
         except Error as problem:
             self._said = str(problem)
+            return None
+
+    def _renice(self, by: int) -> None:
+        """Change the priority of the process below the cursor, and say what came of it."""
+        subject = self._meant(subjects.NICE)
+        if isinstance(subject, ProcessRow):
+            try:
+                self._said = acting.renice(subject.pid, subject.started_ns, by)
+            except Error as problem:
+                self._said = str(problem)
+
+    def _act(self, action: str, text: str) -> None:
+        """Do what was asked for to what was meant then.
+
+        :raises Error: where a process cannot have it.
+        """
+        subject = self._subject
+        if isinstance(subject, ProcessRow) and action == subjects.IONICE:
+            self._said = acting.ionice(subject.pid, subject.started_ns, text)
+        elif isinstance(subject, ProcessRow):
+            self._said = acting.send(subject.pid, subject.started_ns, acting.signal_of(text))
+        elif subject is not None:
+            self._said = f"{action} {subject.name} …"
+            self.run_worker(self._act_on_group(subject, action, text))  # Somebody may be asked for a password.
+
+    async def _act_on_group(self, target: GroupTarget, action: str, text: str) -> None:
+        """Have systemd, or the kernel, do it; say what came of it, and mark that it was done."""
+        done = ""
+        try:
+            done = self._said = await _done_to(target, action, text)
+            self._draw()
+            await self._order("Mark", "sa{sv}", done, {})
+        except (Error, OSError) as problem:
+            self._said = f"{done}; not marked: {problem}" if done else str(problem)
+        self._draw()
 
     def _show_journal(self) -> None:
         """Have journalctl show the journal around the moment, with the rights of who looks."""
@@ -753,6 +785,22 @@ class SysmonApp(App[None]):
 
     def _open(self, name: str) -> None:
         self._go(opened(self._look, BY_NAME[name].name))
+
+
+async def _done_to(target: GroupTarget, action: str, text: str) -> str:
+    """Do something to a unit or a control group; gives what was done.
+
+    :raises Error: where it was not.
+    """
+    from sysmon_tools import unit_deeds  # noqa: PLC0415  D-Bus, for the few who ask for it
+
+    if action == subjects.SIGNAL:
+        return await unit_deeds.send(target, acting.signal_of(text))
+    if action == subjects.FREEZE:
+        return await unit_deeds.freeze(target, unit_deeds.freezing_time_s(text))
+    if text.casefold() not in {"y", "yes"}:
+        raise UsageError(f"{target.name}: not thawed; expected yes")
+    return await unit_deeds.thaw(target)
 
 
 def _order(look: Look) -> tuple[str, bool, str]:

@@ -2,7 +2,8 @@
 """Which key does what on the screen, and what its help says.
 
 The keys are those of below and htop; where they quarrel with vim's, moving in time goes first, for that is what this
-screen is for: ``j`` and ``J`` jump, ``t`` and ``T`` step, and down is the arrow, Ctrl-N or Ctrl-E.
+screen is for: ``j`` and ``J`` jump, ``t`` and ``T`` step, and down is the arrow, Ctrl-N or Ctrl-E. ``i`` is
+htop's. ``F`` freezes: htop follows a process by it, and our cursor always does. ``U`` undoes that: here are no tags.
 """
 
 import unicodedata
@@ -60,9 +61,12 @@ ROWS = (
     Key("group", ("b",), "put waits together by other columns: wchan,exe", "b"),
 )
 OTHERS = (
-    Key("signal", ("K", "f9"), "send a signal to this process (live)", "K F9"),
+    Key("signal", ("K", "f9"), "send a signal to this process, or to all of this unit or cgroup (live)", "K F9"),
     Key("nicer", ("f8",), "let it be nicer to others (live)", "F8"),
     Key("less nice", ("f7",), "let it be less nice (live)", "F7"),
+    Key("ionice", ("i",), "change whose turn it is at the disk (live)", "i"),
+    Key("freeze", ("F",), "freeze this unit or cgroup, for ten minutes at most (live)", "F"),
+    Key("thaw", ("U",), "thaw it (live)", "U"),
     Key("mark", ("m",), "mark now: type a note (live)", "m"),
     Key("pin", ("B",), "keep what these curves show as it was recorded: say why", "B"),
     Key("snapshot", ("W",), "write what these curves show into a file, to send or to keep", "W"),

@@ -12,6 +12,8 @@ OVERVIEW = "overview"
 WAITS = "waits"
 EVENTS_VIEW = "events"
 PROCESSES = "processes"
+CGROUPS = "cgroups"
+UNITS = "units"
 
 
 class Sheet(NamedTuple):
@@ -88,7 +90,7 @@ VIEWS = (
         tree=("pid", "ppid"),
     ),
     ScreenView(
-        "cgroups",
+        CGROUPS,
         "c",
         (
             _sheet("general", "cgroup", "instance cpu_percent memory_used pids throttled_percent", "cpu_percent",
@@ -104,7 +106,7 @@ VIEWS = (
         tree=("instance", ""),
     ),
     ScreenView(
-        "units",
+        UNITS,
         "u",
         (
             _sheet("units", "process", "unit count cpu_percent memory_percent rss read_bytes written_bytes",
@@ -113,8 +115,11 @@ VIEWS = (
                    "cpu_percent", group_by="container"),
             _sheet("users", "process", "username count cpu_percent memory_percent rss read_bytes written_bytes",
                    "cpu_percent", group_by="username"),
+            _sheet("user units", "process", "user_unit username count cpu_percent memory_percent rss read_bytes"
+                   " written_bytes", "cpu_percent", group_by="user_unit username"),
         ),
-        way=Way(PROCESSES, (("unit", "unit"), ("container", "container"), ("username", "username"))),
+        way=Way(PROCESSES, (("unit", "unit"), ("container", "container"), ("user_unit", "user_unit"),
+                            ("username", "username"))),
     ),
     ScreenView(
         WAITS,

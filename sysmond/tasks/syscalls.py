@@ -114,6 +114,11 @@ def _names(machine: str) -> dict[int, str]:
     }
 
 
+def number(called: str) -> int | None:
+    """The number of a system call of this machine; None where it is not known."""
+    return next((number for number, word in _names(os.uname().machine).items() if word == called), None)
+
+
 def names() -> list[str]:
     """All names that system calls of this machine have."""
     return [*_names(os.uname().machine).values()]

@@ -3,6 +3,7 @@
 
 import argparse
 import asyncio
+import ctypes
 import os
 import signal
 import subprocess
@@ -18,11 +19,13 @@ from hypothesis import strategies as st
 
 from sysmon_tools.curves import BUCKETS, Curve
 from sysmon_tools.moment import NOW_BACK_NS, ZOOMS, View
-from sysmon_tools.screen import acting, keys, look, trees
+from sysmon_tools.screen import acting, keys, look, subjects, trees
 from sysmon_tools.screen.app import SysmonApp
 from sysmon_tools.screen.look import Around, Look
 from sysmon_tools.screen.question import Questions
+from sysmon_tools.screen.subjects import ProcessRow
 from sysmon_tools.screen.views import BY_KEY, VIEWS
+from sysmon_tools.targets import GroupTarget
 from sysmond import history
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
@@ -30,6 +33,7 @@ from sysmond.base.result import Boot, Event
 from sysmond.errors import Error, UsageError
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
+from sysmond.tasks import syscalls
 from tests.support import screens
 from tests.support.longarchive import BOOT, BOOTED_NS
 from tests.support.screens import after, each_after
@@ -156,7 +160,9 @@ def test_a_tree_is_drawn_with_its_branches() -> None:
 def test_every_view_asks_for_columns_that_its_table_may_have(repository: Path) -> None:
     """A column that is in no table of that name would never be shown."""
     documented = (repository / "docs/metrics.md").read_text(encoding="utf-8")
-    derived = "instance count username unit container cgroup_path exe command syscall_name exit_name functions"
+    derived = (
+        "instance count username unit user_unit container cgroup_path exe command syscall_name exit_name functions"
+    )
     known = {*documented.split("`"), *derived.split(), "kind", "subject", "text", "start"}
     asked = {column for view in VIEWS for sheet in view.sheets for column in sheet.columns}
     assert asked - known == set()
@@ -204,6 +210,41 @@ def test_a_signal_reaches_the_process_of_the_row_and_no_other(child: tuple[subpr
         acting.send(sleeper.pid, began_ns, signal.SIGTERM)
 
 
+@pytest.fixture
+def threads() -> Iterator[tuple[int, int, list[int]]]:
+    """A process with two threads: its number, its start in UTC nanoseconds, its threads."""
+    script = "import threading, time; threading.Thread(target=time.sleep, args=(600,), daemon=True).start(); input()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as process:
+        began_ns = clock.relation().realtime_ns
+        wait_until(lambda: len(os.listdir(f"/proc/{process.pid}/task")) == 2)
+        yield process.pid, began_ns, [int(name) for name in os.listdir(f"/proc/{process.pid}/task")]
+        process.kill()
+
+
+def test_all_threads_of_a_process_become_nicer(threads: tuple[int, int, list[int]]) -> None:
+    pid, began_ns, tids = threads
+    acting.renice(pid, began_ns, 3)
+    assert {os.getpriority(os.PRIO_PROCESS, tid) - os.getpriority(os.PRIO_PROCESS, 0) for tid in tids} == {3}
+
+
+@pytest.mark.parametrize(("text", "value"), [("idle", 3 << 13), ("7", (2 << 13) + 7), ("best-effort 0", 2 << 13)])
+def test_all_threads_of_a_process_have_another_turn_at_the_disk(
+    threads: tuple[int, int, list[int]], text: str, value: int
+) -> None:
+    pid, began_ns, tids = threads
+    with pytest.raises(Error, match="has ended"):
+        acting.ionice(pid, began_ns - 3600 * SECOND_NS, text)
+    assert acting.ionice(pid, began_ns, text) == f"process {pid} has the I/O priority {text}"
+    number = syscalls.number("ioprio_get")
+    assert {ctypes.CDLL(None).syscall(number, 1, tid) for tid in tids} == {value}
+
+
+@pytest.mark.parametrize("text", ["", "8", "-1", "idle 3", "realtime", "real time 4", "²"])
+def test_what_is_no_turn_at_the_disk_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="expected idle"):
+        acting.io_priority_of(text)
+
+
 def test_a_process_becomes_nicer(child: tuple[subprocess.Popen[bytes], int]) -> None:
     sleeper, began_ns = child
     before = os.getpriority(os.PRIO_PROCESS, sleeper.pid)
@@ -222,6 +263,44 @@ def test_signals_have_names_and_numbers(text: str, meant: signal.Signals) -> Non
 def test_what_is_no_signal_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="expected a name or a number"):
         acting.signal_of(text)
+
+
+LIVE = look.live(STALL_NS)
+
+
+@pytest.mark.parametrize(
+    ("action", "view", "cells", "meant"),
+    [
+        ("signal", "processes", {"pid": "7", "comm": "sh"}, ProcessRow(7, 5, "sh")),
+        ("ionice", "processes", {"pid": "7", "comm": None}, ProcessRow(7, 5, "")),
+        ("signal", "cgroups", {"instance": "/a.slice/b.service"}, GroupTarget("b.service", "/a.slice/b.service")),
+        ("freeze", "cgroups", {"instance": "/docker/0123"}, GroupTarget("", "/docker/0123")),
+        ("thaw", "units", {"unit": "b.service"}, GroupTarget("b.service")),
+        ("freeze", "units", {"user_unit": "c.scope", "username": "root"}, GroupTarget("c.scope", "", 0)),
+        ("freeze", "units", {"user_unit": "c.scope", "username": "4711"}, GroupTarget("c.scope", "", 4711)),
+    ],
+)
+def test_a_row_stands_for_what_it_shows(
+    action: str, view: str, cells: dict[str, str | None], meant: subjects.Subject
+) -> None:
+    assert subjects.subject(action, look.opened(LIVE, view), cells, 5) == meant
+    with pytest.raises(Error, match="this is the past"):
+        subjects.subject(action, look.opened(STALLED, view), cells, 5)
+
+
+@pytest.mark.parametrize(
+    ("action", "view", "cells", "expected"),
+    [
+        ("freeze", "processes", {"pid": "7"}, "'c' cgroups or 'u' units"),
+        ("ionice", "units", {"unit": "b.service"}, "'p' processes, and"),
+        ("signal", "units", {"unit": None, "container": "x"}, "'p' processes or 'c' cgroups or 'u' units"),
+        ("signal", "processes", {}, "'p' processes or"),
+        ("nice", "disks", {"instance": "sda"}, "'p' processes, and"),
+    ],
+)
+def test_to_other_rows_nothing_is_done(action: str, view: str, cells: dict[str, str | None], expected: str) -> None:
+    with pytest.raises(UsageError, match=f"expected {expected}"):
+        subjects.subject(action, look.opened(LIVE, view), cells, 5)
 
 
 OWN = """
@@ -290,6 +369,7 @@ def test_a_search_goes_to_a_row_and_keeps_all(archive: Archive) -> None:
     assert "updatedb" in shown
     assert "this is the past" in shown
     assert "this is the past" in after(archive, STALLED, ["m"])
+    assert "this is the past" in after(archive, STALLED, ["u", "F"])
     assert "not in these rows" in after(archive, STALLED, ["p", "slash", " nobody"])
 
 

@@ -4,6 +4,7 @@
 What is frozen for ten minutes sleeps anyway, and goes with its test.
 """
 
+import argparse
 import asyncio
 import os
 import shutil
@@ -16,10 +17,17 @@ from pathlib import Path
 import pytest
 
 from sysmon_tools import cgroup_deeds, unit_deeds
+from sysmon_tools.grid import Field
+from sysmon_tools.screen import look
+from sysmon_tools.screen.app import SysmonApp
+from sysmon_tools.screen.question import SheetRows
 from sysmon_tools.targets import GroupTarget
 from sysmond.errors import Error, NotPermittedError, UsageError
+from sysmond.history import Archive
+from tests.support import screens
 from tests.support.ownsystemd import OwnSystemd, a_systemd
-from tests.support.waiting import wait_until
+from tests.support.stall import STALL_NS, stuck
+from tests.support.waiting import HANG_S, wait_until
 
 LONG_S, SHORT_S = 600, 1
 SLEEP = ("sleep", "600")
@@ -217,6 +225,36 @@ def test_a_signal_reaches_all_of_a_control_group(sleepers: Sleepers) -> None:
     assert [process.wait() for process in sleepers.processes] == [-signal.SIGTERM] * 2
     with pytest.raises(Error, match="there is no process in it"):
         asyncio.run(unit_deeds.send(GroupTarget("", sleepers.path), signal.SIGTERM))
+
+
+def test_keys_of_the_screen_freeze_and_thaw_the_row_that_was_meant(sleepers: Sleepers, tmp_path: Path) -> None:
+    nobody = argparse.Namespace(bus=f"unix:path={tmp_path}/none", state_dir=None, runtime_dir=None)
+
+    row = Field("instance", lambda _: sleepers.path)
+
+    async def lines() -> list[str]:
+        live = look.opened(look.live(STALL_NS), "cgroups")
+        app = SysmonApp(Archive(stuck(tmp_path, "")), live, nobody, now=lambda: STALL_NS)
+        async with app.run_test(size=(150, 30)) as pilot:
+            await screens.settled(pilot)
+            said = []
+            for key, does in (("F", "froze"), ("U", "thawed")):
+                while app._prompt is None:  # Live, the rows that there are come in between.
+                    app._rows.draw(SheetRows([row], [0]))
+                    await pilot.press(key)
+                app._rows.draw(SheetRows((), ()))  # As when it has gone meanwhile.
+                said.append(screens.seen(app))
+                await pilot.press("enter")
+                async with asyncio.timeout(HANG_S):
+                    while f"{does} {sleepers.path}" not in app._said or "not marked" not in app._said:
+                        await pilot.pause(0.02)
+                said += [str(sleepers.is_frozen())]
+            return said
+
+    asked, is_frozen, asked_then, is_still_frozen = asyncio.run(lines())
+    assert f"freeze {sleepers.path}, for (at most 10min)" in asked
+    assert f"thaw {sleepers.path}" in asked_then
+    assert (is_frozen, is_still_frozen) == ("True", "False")
 
 
 def test_where_we_are_ourselves_is_not_frozen() -> None:
