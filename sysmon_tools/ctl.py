@@ -5,7 +5,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -109,7 +109,19 @@ def parser() -> Parser:
     watch.add_argument("paths", metavar="METRIC", nargs="+", help="table[/metric][@instance], with * and ?")
     watch.add_argument("--count", metavar="N", type=_count, help="end after N times")
     _add_hold(command(HOLD, "read probes at another interval, or leave the disk alone, while a command runs"))
+    _add_freezing(command)
     return made
+
+
+def _add_freezing(command: Callable[[str, str], Parser]) -> None:
+    frozen = command("freeze", "have a unit frozen by systemd for a while, after its thaw is armed")
+    frozen.add_argument("--for", dest="duration", metavar="D", default="2min", help="at most 10min (default: 2min)")
+    for sub in (frozen, command("thaw", "have a unit thawed")):
+        sub.add_argument(
+            "unit",
+            metavar="UNIT",
+            help="with --user one of your own systemd; or the path of a control group of no unit",
+        )
 
 
 def _add_hold(made: argparse.ArgumentParser) -> None:
@@ -196,6 +208,10 @@ async def _answer(options: argparse.Namespace) -> "CommandOutput | int | None":
         from sysmon_tools.bug_report import report_bug  # noqa: PLC0415  seldom asked for
 
         return await report_bug(options)
+    if options.command in {"freeze", "thaw"}:  # No recorder is needed.
+        from sysmon_tools.freezing import run  # noqa: PLC0415  as above
+
+        return await run(options)
     async with connect(options) as client:
         return await COMMANDS[options.command](client, options)
 

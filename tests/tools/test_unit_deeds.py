@@ -6,6 +6,7 @@ What is frozen for ten minutes sleeps anyway, and goes with its test.
 
 import argparse
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -24,7 +25,7 @@ from sysmon_tools.screen.question import SheetRows
 from sysmon_tools.targets import GroupTarget
 from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.history import Archive
-from tests.support import screens
+from tests.support import screens, whole
 from tests.support.ownsystemd import OwnSystemd, a_systemd
 from tests.support.stall import STALL_NS, stuck
 from tests.support.waiting import HANG_S, wait_until
@@ -121,6 +122,36 @@ def test_a_signal_reaches_all_of_a_unit(systemd: OwnSystemd, unit: str) -> None:
     wait_until(lambda: systemd.shows(unit, "ActiveState") != "active")
     assert deed(systemd, "nobody.service", "send(target, signal.SIGTERM)").startswith("nobody.service: Unit nobody")
     assert "nobody.service" in deed(systemd, "nobody.service", "freeze(target, 60)")
+
+
+def test_a_shell_freezes_and_thaws(systemd: OwnSystemd, unit: str) -> None:
+    def ctl(*words: str) -> subprocess.CompletedProcess[str]:
+        return systemd.run(sys.executable, "-m", "sysmon_tools.ctl", "--user", *words)
+
+    frozen = ctl("--json", "freeze", unit, "--for", "10min")
+    assert json.loads(frozen.stdout) == {"done": f"froze {unit} for 10min", "marked": False}
+    assert state(systemd, unit) == "frozen"
+    assert ctl("thaw", unit).stdout.startswith(f"thawed {unit}; not marked: ")
+    assert state(systemd, unit) == "running"
+    refused = [ctl("freeze", *words) for words in ((unit, "--for=11min"), ("init.scope",), ("a/b",), ("nobody",))]
+    assert [done.returncode for done in refused] == [2, 1, 2, 1]
+    assert "expected 1s to 10min" in refused[0].stderr
+    assert "process" in refused[1].stderr
+    assert "nobody.service" in refused[3].stderr
+    assert [done.stderr.count("\n") for done in refused] == [1] * len(refused)
+
+
+def test_what_a_shell_does_is_marked(sleepers: "Sleepers") -> None:
+    with whole.a_recorder() as recorder:
+        recorder.start()
+
+        def ctl(*words: str) -> str:
+            command = [sys.executable, "-m", "sysmon_tools.ctl", *recorder.where(), *words]
+            return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+        wait_until(lambda: ctl("status"), recorder.said)
+        assert ctl("thaw", sleepers.path) == f"thawed {sleepers.path}\n"
+        wait_until(lambda: f"thawed {sleepers.path}" in ctl("events"), recorder.said)
 
 
 def test_a_unit_of_somebody_elses_systemd_is_refused() -> None:
