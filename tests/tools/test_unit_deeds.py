@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,9 @@ from sysmon_tools.screen.question import SheetRows
 from sysmon_tools.targets import GroupTarget
 from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.history import Archive
-from tests.support import screens, whole
+from sysmond.sources.units import SYSTEMD
+from tests.support import onbus, screens, whole
+from tests.support.onsystemd import speaking
 from tests.support.ownsystemd import OwnSystemd, a_systemd
 from tests.support.stall import STALL_NS, stuck
 from tests.support.waiting import HANG_S, wait_until
@@ -157,6 +159,32 @@ def test_what_a_shell_does_is_marked(sleepers: "Sleepers") -> None:
 def test_a_unit_of_somebody_elses_systemd_is_refused() -> None:
     with pytest.raises(NotPermittedError, match="is a unit of user 4711"):
         asyncio.run(unit_deeds.thaw(GroupTarget("x.service", "", 4711)))
+
+
+X = GroupTarget("x.service")
+
+
+@pytest.mark.skipif(shutil.which("dbus-daemon") is None, reason="no dbus-daemon here")
+@pytest.mark.parametrize(
+    ("member", "deed"),
+    [
+        ("StartTransientUnit", lambda: unit_deeds.freeze(X, LONG_S)),
+        ("ThawUnit", lambda: unit_deeds.thaw(X)),
+        ("KillUnit", lambda: unit_deeds.send(X, signal.SIGTERM)),
+    ],
+)
+def test_who_may_not_is_told_so_and_nothing_is_frozen(
+    monkeypatch: pytest.MonkeyPatch, member: str, deed: Callable[[], Coroutine[None, None, str]]
+) -> None:
+    rule = f'<deny send_destination="{SYSTEMD}" send_interface="{SYSTEMD}.Manager" send_member="{member}"/>'
+    with onbus.a_bus(owner=f'<policy context="default">{rule}</policy>') as bus, speaking(bus.address, SYSTEMD) as one:
+        monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", bus.address)
+        one.tell("answer", "GetUnit", "o", ["/x"])
+        one.tell("answer", "Get", "v", [{"as": "s", "is": "running"}])  # Of every property.
+        with pytest.raises(NotPermittedError, match=r"^x\.service: no permission: "):
+            asyncio.run(deed())
+        called = one.tell("called").split()
+    assert set(called) == ({"GetUnit", "Get"} if member == "StartTransientUnit" else set())
 
 
 def test_where_there_is_no_bus_that_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
