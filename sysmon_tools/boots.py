@@ -125,7 +125,7 @@ def boots(archive: "Archive") -> list[ListedBoot]:
         return []
     happened = archive.events(there[0].start_ns - FIRST_NS, there[-1].end_ns + LAST_NS)
     startups = measured(happened)
-    kernels, inits = _texts(archive, there, "host/kernel"), _texts(archive, there, "init/name")
+    kernels, inits = texts(archive, there, "host/kernel"), texts(archive, there, "init/name")
     late_ns = unfinished_ns(happened)
     afterwards = _afterwards(there, happened)
     return [
@@ -175,7 +175,7 @@ def _ended(boot: "Boot", happened: Sequence["Event"], afterwards: Mapping[str, s
     return f"{UNKNOWN}; {before[-1].kind} before it" if before else UNKNOWN
 
 
-def _texts(archive: "Archive", there: Sequence["Boot"], path: str) -> list[str]:
+def texts(archive: "Archive", there: Sequence["Boot"], path: str) -> list[str]:
     """What a text was at the end of each boot; empty where it is not recorded."""
     start_ns, end_ns = there[0].start_ns, there[-1].end_ns + SECOND_NS
     step_s = max(1, (end_ns - start_ns) // SECOND_NS // STEPS)
@@ -183,8 +183,8 @@ def _texts(archive: "Archive", there: Sequence["Boot"], path: str) -> list[str]:
         result = archive.select(path, start=start_ns, end=end_ns, step=f"{step_s}s", stat="last")
     except Error:
         return [""] * len(there)
-    texts = result.columns[0].texts or ()
-    seen = [(time, text) for time, text in zip(result.times_ns.tolist(), texts, strict=True) if text]
+    values = result.columns[0].texts or ()
+    seen = [(time, text) for time, text in zip(result.times_ns.tolist(), values, strict=True) if text]
     step_ns = step_s * SECOND_NS
     return [
         next((text for time, text in reversed(seen) if boot.start_ns - step_ns < time <= boot.end_ns), "")

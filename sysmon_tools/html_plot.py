@@ -39,7 +39,7 @@ def draw(pictures: Sequence[Picture], title: str, style: Style) -> str:
         (web / name).read_text(encoding="utf-8") for name in ("uPlot.iife.min.js", "curves.js", "uPlot.min.css")
     )
     script, css = f"{library}\n{own}", f"{look}\n{_STYLE}"
-    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(css)}"
+    policy = f"default-src 'none'; script-src {hash_of(script)}; style-src {hash_of(css)}"
     # Within a script element '<' could end it, whatever JSON says.
     said = json.dumps(_page(pictures), separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
     first = pictures[0]
@@ -58,7 +58,7 @@ def draw(pictures: Sequence[Picture], title: str, style: Style) -> str:
     )
 
 
-def _hash(content: str) -> str:
+def hash_of(content: str) -> str:
     """What a content policy says of the one script, or style, that it lets through."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 

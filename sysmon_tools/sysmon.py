@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sysmon_tools import boots, changes, compare, dump, plot, report, snapshot
+from sysmon_tools import bootchart, boots, changes, compare, dump, plot, report, snapshot
 from sysmon_tools.output import abandon_standard_output, described
 from sysmond import __version__
 from sysmond.base import clock, timespec
@@ -35,6 +35,7 @@ EPILOG = """examples:
   sysmon plot disk/await --from=-1d -o disk.svg
   sysmon report --at 14:05 -o incident.html
   sysmon snapshot --from=14:00 --to=14:10 -o incident.sysmon
+  sysmon bootchart -b -1 -o boot.svg
   sysmon compare 'yesterday 14:00..15:00' 'today 14:00..15:00'
   sysmon changes --from=-7d           packages, boots and settings of the last week
 
@@ -50,6 +51,7 @@ COMMANDS: dict[str, Callable[["Archive", argparse.Namespace], list[str]]] = {
     "changes": changes.run,
     "compare": compare.run,
     "boots": boots.run,
+    "bootchart": bootchart.run,
     "report": report.run,
     "snapshot": snapshot.run,
 }
@@ -93,6 +95,9 @@ def parser() -> Parser:
     dump.add_options(command(DUMP, "take the words of 'below dump' for those of sysmon-extract"))
     boots.add_options(
         command("boots", "list the boots that are recorded: how long each took to start, and how it ended")
+    )
+    bootchart.add_options(
+        command("bootchart", "draw the first minutes of a boot: units and processes as bars over time")
     )
     changes.add_options(command("changes", "tell what changed between two moments: packages, boots, settings"))
     return made

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chart of a boot: what is in it, what its bars show, and that no name in it is obeyed."""
+
+import re
+import stat
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from sysmon_tools import boot_scene, sysmon
+from sysmon_tools.boot_scene import BootProcess, BootScene, UseSpan, chosen, in_tree
+from sysmon_tools.startups import PHASES
+from sysmond.base.clock import SECOND_NS
+from sysmond.errors import UsageError
+from sysmond.history import Archive
+from sysmond.machine.folders import Folders
+from tests.support.earlyboot import FINISHED_S, FIRST_S, HOSTILE, HOSTILE_UNIT, JOB_S, LAST_S, SHORT, booted
+from tests.support.longarchive import BOOT, BOOTED_NS
+from tests.support.usage import one_line
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    return booted(tmp_path_factory.mktemp("boot"))
+
+
+def run(folders: Folders, *words: str) -> int:
+    return sysmon.main(["bootchart", "--state-dir", folders.state, "--runtime-dir", folders.runtime, *words])
+
+
+def look(
+    folders: Folders, length_s: float | None = None, *, has_all: bool = False, is_by_start: bool = False
+) -> BootScene:
+    return boot_scene.look(Archive(folders), 0, length_s, has_all=has_all, is_by_start=is_by_start)
+
+
+def process(pid: int, parent: int = 0, begin_s: float = 0.0, cpu_s: float = 1.0, moved: float = 0.0) -> BootProcess:
+    return BootProcess(pid, parent, f"p{pid}", "", begin_s, None, cpu_s, moved)
+
+
+# --- what is in it ---------------------------------------------------------------------------------
+
+
+def test_children_are_below_their_parents_and_what_used_nothing_is_counted(folders: Folders) -> None:
+    seen = look(folders)
+    assert [(one.pid, one.depth) for one in seen.processes] == [(1, 0), (20, 1), (40, 2), (30, 1)]
+    assert seen.left_out.number == SHORT + 1  # And kthreadd.
+    assert seen.left_out.cpu_s == pytest.approx(0.001)
+    assert seen.host == "laptop<&>"
+    assert (seen.start_s, seen.first_s, seen.end_s) == (-5.5, FIRST_S, LAST_S)
+    assert seen.warnings == []
+
+
+def test_all_are_there_where_that_is_wanted_and_in_order_of_their_begin(folders: Folders) -> None:
+    seen = look(folders, has_all=True, is_by_start=True)
+    assert len(seen.processes) == SHORT + 5
+    assert seen.left_out.number == 0
+    begins = [one.begin_s for one in seen.processes]
+    assert begins == sorted(begins)
+    assert {one.depth for one in seen.processes} == {0}
+
+
+def test_what_a_process_used_is_where_it_used_it(folders: Folders) -> None:
+    by_pid = {one.pid: one for one in look(folders, has_all=True).processes}
+    # Nobody saw it before the first reading, which says what it had used by then.
+    assert by_pid[1].uses[0] == pytest.approx(UseSpan(0.0, FIRST_S, 0.02, 0.0))
+    assert by_pid[1].cpu_s == pytest.approx((LAST_S - 1) * 0.02)
+    job = by_pid[40]
+    assert (job.begin_s, job.end_s, job.cpu_s, job.moved_bytes) == (JOB_S.start, JOB_S.stop, 4.5, 250_000_000)
+    assert [(use.begin_s, use.end_s) for use in job.uses] == [(second, second + 1) for second in JOB_S]
+    assert [use.cpu for use in job.uses] == pytest.approx([0.9] * len(JOB_S))
+    assert [use.moved for use in job.uses] == pytest.approx([50_000_000] * len(JOB_S))
+    # No reading saw it: the record of its end has all.
+    short = by_pid[100]
+    assert len(short.uses) == 1
+    assert short.uses[0] == pytest.approx(UseSpan(short.begin_s, short.begin_s + 0.005, 0.2, 0.0))
+
+
+def test_what_is_used_is_the_same_in_all_however_long_the_pieces_are(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def used(seen: BootScene) -> dict[int, float]:
+        return {one.pid: sum(use.cpu * (use.end_s - use.begin_s) for use in one.uses) for one in seen.processes}
+
+    fine = look(folders)
+    monkeypatch.setattr(boot_scene, "PIECES_MAX", 7)
+    coarse = look(folders)
+    assert max(len(one.uses) for one in coarse.processes) <= 8
+    assert used(coarse) == pytest.approx(used(fine))
+    assert used(fine) == pytest.approx({one.pid: one.cpu_s for one in fine.processes})
+
+
+def test_phases_follow_each_other_around_the_start_of_the_kernel(folders: Folders) -> None:
+    phases = look(folders).phases
+    assert [phase.name for phase in phases] == list(PHASES)
+    assert [phase.begin_s for phase in phases] == [-5.5, -1.5, 0.0, 2.0, 3.0]
+    assert phases[-1].end_s == FINISHED_S
+
+
+def test_units_say_when_they_began_were_active_ended_and_failed(folders: Folders) -> None:
+    units = {unit.name: unit for unit in look(folders).units}
+    cups = units["cups.service"]
+    assert (cups.begin_s, cups.active_s, cups.length_s, cups.end_s) == (10.0, 16.0, 6.0, None)
+    # Of many at once the event names each.
+    assert (units["cron.service"].active_s, units["cron.service"].end_s) == (12.0, 30.0)
+    assert units["dbus.service"].active_s == 12.0
+    assert (units["broken.service"].end_s, units["broken.service"].trouble) == (14.0, "exit-code, status 1")
+    assert list(units)[-1] == "dev-sda1.mount"  # Nobody knows when.
+
+
+def test_a_shorter_piece_has_less(folders: Folders) -> None:
+    seen = look(folders, 12.0)
+    assert seen.end_s == 12.0
+    assert {unit.name for unit in seen.units} == {"cups.service", "dev-sda1.mount"}
+    assert max(use.end_s for one in seen.processes for use in one.uses) <= 12.0
+
+
+def test_those_that_used_most_have_the_room_and_bring_their_parents() -> None:
+    everything = [
+        process(1, cpu_s=0.0),
+        process(2, 1, 1.0, cpu_s=0.0),
+        process(3, 2, 2.0, cpu_s=9.0),
+        process(4, 1, 3.0),
+    ]
+    shown, left_out = chosen(everything, 1, has_small=False)
+    assert [one.pid for one in shown] == [1, 2, 3]
+    assert (left_out.number, left_out.cpu_s) == (1, 1.0)
+
+
+def test_a_number_that_was_used_again_makes_no_circle() -> None:
+    everything = [process(5, 6, 1.0), process(6, 5, 2.0), process(5, 6, 3.0), process(7, 7, 4.0)]
+    assert [(one.pid, one.begin_s, one.depth) for one in in_tree(everything)] == [
+        (5, 1.0, 0), (6, 2.0, 1), (5, 3.0, 2), (7, 4.0, 0),
+    ]  # fmt: skip
+
+
+# --- as SVG ----------------------------------------------------------------------------------------
+
+
+def test_a_file_is_well_formed_whatever_things_are_called(folders: Folders, tmp_path: Path) -> None:
+    file = tmp_path / "boot.svg"
+    assert run(folders, "-o", str(file)) == 0
+    written = file.read_text(encoding="utf-8")
+    root = ET.fromstring(written)  # noqa: S314  it is ours
+    assert root.tag == f"{SVG}svg"
+    assert {element.tag.removeprefix(SVG) for element in root.iter()} == {
+        "svg", "title", "style", "text", "g", "rect", "path", "line",
+    }  # fmt: skip
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\ud800-\udfff]", written)
+    assert not re.search(r"(?:href|src|url)\s*[=(]", written)
+    said = "".join(root.itertext())
+    assert HOSTILE in said
+    assert HOSTILE_UNIT.replace("\x1b", r"\x1b").replace("\x07", r"\x07").replace("\udcff", r"\xff") in said
+    assert stat.S_IMODE(file.stat().st_mode) & 0o044
+
+
+def test_it_says_host_boot_phases_and_how_many_are_not_shown(folders: Folders, tmp_path: Path) -> None:
+    file = tmp_path / "boot.svg"
+    assert run(folders, "-b", BOOT[:8], "--utc", "-o", str(file)) == 0
+    said = [element.text or "" for element in ET.parse(file).iter(f"{SVG}text")]  # noqa: S314  it is ours
+    assert said[0] == f"laptop<&>, boot 0 ({BOOT[:8]}), recorded since 2025-03-01T11:00:05Z, kernel 6.12.9"
+    assert (
+        said[1] == "started in 25.5 s: firmware 4.00 s, loader 1.50 s, kernel 2.00 s, initrd 1.00 s, userspace 17.0 s"
+    )
+    assert said[-1] == f"{SHORT + 1} more, of which none used more than 1.00 ms of a processor and 0 B of disk"
+
+
+def test_a_bar_is_as_long_as_its_process_and_as_full_as_it_was_busy(folders: Folders, tmp_path: Path) -> None:
+    file = tmp_path / "boot.svg"
+    assert run(folders, "-o", str(file)) == 0
+    rows = {group[0].text or "": group for group in ET.parse(file).iter(f"{SVG}g")}  # noqa: S314  it is ours
+    job = next(group for said, group in rows.items() if said.startswith("fsck"))
+    bar = next(job.iter(f"{SVG}rect"))
+    width = 880 * len(JOB_S) / (LAST_S + 5.5)
+    assert float(bar.get("width", "")) == pytest.approx(width, abs=0.2)
+    paths = {element.get("class"): element.get("d", "") for element in job.iter(f"{SVG}path")}
+    assert paths["p"].count("M") == paths["m"].count("M") == len(JOB_S)
+    cups = next(group for said, group in rows.items() if said.startswith("cups.service"))
+    assert [rect.get("class") for rect in cups.iter(f"{SVG}rect")] == ["a", "w"]
+
+
+def test_it_goes_to_a_pipe(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folders) == 0
+    assert ET.fromstring(capsys.readouterr().out).tag == f"{SVG}svg"  # noqa: S314  it is ours
+
+
+def test_a_snapshot_has_it_too(folders: Folders, tmp_path: Path) -> None:
+    file, chart = str(tmp_path / "boot.sysmon"), tmp_path / "boot.svg"
+    place = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
+    begin_s = BOOTED_NS // SECOND_NS
+    assert sysmon.main(["snapshot", *place, f"--from=@{begin_s}", f"--to=@{begin_s + LAST_S}", "-o", file]) == 0
+    assert sysmon.main(["bootchart", "--state-dir", file, "-o", str(chart)]) == 0
+    assert "cups.service" in chart.read_text(encoding="utf-8")
+
+
+# --- what cannot be drawn --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-b", "-3", "-o", "x.svg"], "boot '-3': only 1 boots are recorded"),
+        (["-b", "abcdef", "-o", "x.svg"], "boot 'abcdef': no such boot"),
+        (["-o", "x.png"], "x.png: a chart is SVG"),
+        (["--first", "soon", "-o", "x.svg"], "soon"),
+        (["--first", "2h", "-o", "x.svg"], "--first 2h: expected an hour at most"),
+        (["--sort", "name", "-o", "x.svg"], "name"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    folders: Folders, capsys: pytest.CaptureFixture[str], words: Sequence[str], said: str
+) -> None:
+    assert run(folders, *words) == UsageError.exit_code
+    assert said in one_line(capsys)
+
+
+def test_a_boot_without_early_rows_is_one_line(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "boot.svg"
+    assert run(folders, "--first", "3s", "-o", str(file)) == 1
+    assert one_line(capsys) == (
+        "sysmon: boot 0: of its first 3 s no processes are recorded; recording began 5 s after it did\n"
+    )
+    assert run(booted(tmp_path / "bare", has_rows=False), "-o", str(file)) == 1
+    assert one_line(capsys) == "sysmon: boot 0: of its first 1 min no processes are recorded\n"
+    assert not file.exists()
+
+
+def test_a_boot_that_nobody_measured_is_drawn_as_well(tmp_path: Path) -> None:
+    seen = look(booted(tmp_path, startup=""))
+    assert seen.phases == []
+    assert seen.start_s == 0.0
+    assert seen.end_s == LAST_S
