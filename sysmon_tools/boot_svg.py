@@ -25,9 +25,9 @@ CPU_PART = 0.6
 # What is in a bar: looks of the SVG file and of the page alike.
 BARS = (
     ".b{fill:#8883}.p{fill:#0072b2}.m{fill:#d55e00}.w{fill:#e69f00}.a{fill:#009e7366}.f{fill:#c33}"
-    ".b,.p,.m,.w,.a,.f{vector-effect:non-scaling-stroke;stroke-width:.6}"
-    ".b{stroke:#8885}.w{stroke:#e69f00}.a{stroke:#009e73}.f{stroke:#c33}"
-    ".q0{fill:#cc79a744}.q1{fill:#56b4e944}"
+    ".b,.p,.m,.w,.a{stroke-width:.6}.b,.p,.m,.w,.a,.f{vector-effect:non-scaling-stroke}"
+    ".b{stroke:#8885}.w{stroke:#e69f00}.a{stroke:#009e73}.f{stroke:#c33;stroke-width:2}"
+    ".q0{fill:#cc79a726}.q1{fill:#56b4e926}"
 )
 _STYLE = (
     "text{font:11px system-ui,sans-serif;fill:#222}.h{font-size:14px}.s{fill:#777}.g{stroke:#ddd}.r{stroke:#c33}"
@@ -172,14 +172,15 @@ def _unit_row(unit: BootUnit, scene: BootScene) -> ChartRow:
                 yield _rect("a", scale(active_s), scale(end_s), top, bottom)
             yield _rect("w", scale(begin_s), scale(active_s), top, bottom)
         if unit.trouble and unit.end_s is not None:
-            yield _rect("f", scale(end_s), scale(end_s) + 2, top, bottom)
+            yield _rect("f", scale(end_s), scale(end_s), top, bottom)
 
     return ChartRow(unit.name, facts[0].removeprefix("took "), said, 0, bar)
 
 
 def _rect(look: str, left: float, right: float, top: float, bottom: float) -> str:
-    width = round(max(0.0, right - left), 1)
-    return f'<rect class="{look}" x="{left:g}" y="{top:g}" width="{width:g}" height="{bottom - top:g}"/>'
+    # Without any width it would not be seen.
+    place = _short(left), _short(top), _short(max(0.1, right - left)), _short(bottom - top)
+    return '<rect class="{}" x="{}" y="{}" width="{}" height="{}"/>'.format(look, *place)
 
 
 def _area(
@@ -188,13 +189,17 @@ def _area(
     """What was used in each piece, as high as its share of the bar; nothing where there is none of it."""
     pieces = []
     for use in uses:
-        part = min(1.0, share(use))
         left, right = scale(use.begin_s), scale(use.end_s)
-        if part > 0 and right > left:
-            height = round((top - foot) * part, 1)
-            pieces.append(f"M{left:g} {foot:g}v{height:g}H{right:g}v{-height:g}z")
+        height = round((top - foot) * min(1.0, share(use)), 1)
+        if height and right > left:
+            pieces.append(f"M{_short(left)} {_short(foot)}v{_short(height)}H{_short(right)}v{_short(-height)}z")
     if pieces:
         yield f'<path class="{look}" d="{"".join(pieces)}"/>'
+
+
+def _short(place: float) -> str:
+    """To the tenth, which is enough for pixels and milliseconds; they are most of a file."""
+    return f"{place:.1f}".removesuffix(".0")
 
 
 def text(said: str) -> str:

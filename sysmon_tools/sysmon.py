@@ -35,7 +35,7 @@ EPILOG = """examples:
   sysmon plot disk/await --from=-1d -o disk.svg
   sysmon report --at 14:05 -o incident.html
   sysmon snapshot --from=14:00 --to=14:10 -o incident.sysmon
-  sysmon bootchart -b -1 -o boot.svg
+  sysmon bootchart -b -1 -o boot.html
   sysmon compare 'yesterday 14:00..15:00' 'today 14:00..15:00'
   sysmon changes --from=-7d           packages, boots and settings of the last week
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The chart of a boot: what is in it, what its bars show, and that no name in it is obeyed."""
 
+import html
 import re
 import stat
 import xml.etree.ElementTree as ET
@@ -9,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from sysmon_tools import boot_scene, sysmon
+from sysmon_tools import boot_scene, html_plot, sysmon
 from sysmon_tools.boot_scene import BootProcess, BootScene, UseSpan, chosen, in_tree
 from sysmon_tools.startups import PHASES
 from sysmond.base.clock import SECOND_NS
 from sysmond.errors import UsageError
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
+from tests.support.browser import BROWSER, opened
 from tests.support.earlyboot import FINISHED_S, FIRST_S, HOSTILE, HOSTILE_UNIT, JOB_S, LAST_S, SHORT, booted
 from tests.support.longarchive import BOOT, BOOTED_NS
 from tests.support.usage import one_line
@@ -205,7 +207,7 @@ def test_a_snapshot_has_it_too(folders: Folders, tmp_path: Path) -> None:
     [
         (["-b", "-3", "-o", "x.svg"], "boot '-3': only 1 boots are recorded"),
         (["-b", "abcdef", "-o", "x.svg"], "boot 'abcdef': no such boot"),
-        (["-o", "x.png"], "x.png: a chart is SVG"),
+        (["-o", "x.png"], "x.png: a chart is SVG or HTML"),
         (["--first", "soon", "-o", "x.svg"], "soon"),
         (["--first", "2h", "-o", "x.svg"], "--first 2h: expected an hour at most"),
         (["--sort", "name", "-o", "x.svg"], "name"),
@@ -236,3 +238,80 @@ def test_a_boot_that_nobody_measured_is_drawn_as_well(tmp_path: Path) -> None:
     assert seen.phases == []
     assert seen.start_s == 0.0
     assert seen.end_s == LAST_S
+
+
+# --- in a browser ----------------------------------------------------------------------------------
+
+
+def page_of(folders: Folders, tmp_path: Path) -> Path:
+    file = tmp_path / "boot.html"
+    assert run(folders, "--utc", "-o", str(file)) == 0
+    return file
+
+
+def test_a_page_loads_nothing_and_runs_its_own_script_alone(folders: Folders, tmp_path: Path) -> None:
+    page = page_of(folders, tmp_path).read_text(encoding="utf-8")
+    assert page.count("<script") == page.count("</script") == 1
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\ud800-\udfff]", page)
+    assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert not re.search(r"<[^>]*\s(?:href|src|style|on\w+)=", page.partition("<script>")[0])
+    policy = re.search(r'content="([^"]*)"', page)
+    assert policy
+    for element in ("script", "style"):
+        content = page.partition(f"<{element}>")[2].partition(f"</{element}>")[0]
+        assert html_plot.hash_of(content) in html.unescape(policy[1])
+    assert "unsafe" not in policy[1]
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium here")
+def test_a_page_zooms_and_moves_by_keys_pointer_and_buttons(folders: Folders, tmp_path: Path) -> None:
+    def seen() -> list[float]:
+        left, _, width, _ = map(float, page.ask("bars.getAttribute('viewBox')").split())
+        return [left, left + width]
+
+    with opened(page_of(folders, tmp_path).as_uri(), tmp_path) as page:
+        whole = seen()
+        assert whole == [-5500, LAST_S * 1000]
+        assert "10 s" in page.ask("axis.innerText")
+        left, top, width = page.ask("(r => [r.left, r.top, r.width])(bars.getBoundingClientRect())")
+        page.press("+")
+        middle = seen()
+        assert middle[1] - middle[0] == pytest.approx((whole[1] - whole[0]) / 2)
+        page.press("ArrowRight")
+        assert seen()[0] == pytest.approx(middle[0] + (middle[1] - middle[0]) / 4)
+        page.press("0")
+        assert seen() == whole
+        page.wheel(left + width / 4, top + 5, -100, has_control=True)
+        closer = seen()
+        assert closer[1] - closer[0] == pytest.approx((whole[1] - whole[0]) * 0.8)
+        # What is under the pointer stays there.
+        assert closer[0] + (closer[1] - closer[0]) / 4 == pytest.approx(whole[0] + (whole[1] - whole[0]) / 4, rel=0.01)
+        page.drag((left + width / 2, top + 5), (left + width / 2 + 30, top + 5))
+        moved = seen()
+        assert moved[0] == pytest.approx(closer[0] - 30 / width * (closer[1] - closer[0]))
+        page.ask("closer.click()")
+        assert seen()[1] - seen()[0] < moved[1] - moved[0]
+        page.ask("all.click()")
+        assert seen() == whole
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium here")
+def test_a_page_shows_hostile_names_as_text_that_can_be_selected(folders: Folders, tmp_path: Path) -> None:
+    with opened(page_of(folders, tmp_path).as_uri() + "#9-16", tmp_path) as page:
+        assert page.ask("bars.getAttribute('viewBox')").startswith("9000 0 7000 ")
+        assert page.ask("document.scripts.length") == 1
+        named = page.ask("[...document.querySelectorAll('#names div')].map(one => one.firstChild?.textContent.trim())")
+        assert HOSTILE in named
+        assert r"fsck\x07" in named
+        page.ask("getSelection().selectAllChildren(names)")
+        assert HOSTILE in page.ask("getSelection().toString()")
+        # A name is beside its bar.
+        place = "one => one.getBoundingClientRect().top"
+        name = "[...document.querySelectorAll('#names div')].find(one => one.textContent.startsWith('fsck'))"
+        bar = "document.querySelector('#bars path.m').parentNode"
+        assert abs(page.ask(f"({place})({name}) - ({place})({bar})")) <= 3
+        x, y = page.ask(
+            "(r => [r.left + r.width / 2, r.top + 6])(document.querySelector('#bars path.m').getBoundingClientRect())"
+        )
+        page.drag((x, y), (x, y))
+        assert page.ask("told.textContent").startswith(r"fsck\x07, process 40 of 20, from 10.0 s to 15.0 s: 4.50 s")
