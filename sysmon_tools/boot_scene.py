@@ -18,7 +18,6 @@ from sysmon_tools import boots
 from sysmon_tools.boots import ListedBoot
 from sysmon_tools.quantities import duration
 from sysmon_tools.startups import PHASES, MeasuredBoot
-from sysmond.base import paths
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, Sensitivity
 from sysmond.base.result import Event, Result
@@ -85,7 +84,7 @@ class BootProcess(NamedTuple):
 class BootUnit(NamedTuple):
     """A unit: when it began to start, was active, and ended or failed; None where that is not known, or did not happen.
 
-    ``length_s``: how long it took to start. ``trouble``: why it failed.
+    ``length_s``: how long it took to start. ``trouble``: why it failed. ``is_critical``: the boot waited for it.
     """
 
     name: str
@@ -94,6 +93,7 @@ class BootUnit(NamedTuple):
     end_s: float | None = None
     length_s: float | None = None
     trouble: str = ""
+    is_critical: bool = False
 
 
 class LeftOut(NamedTuple):
@@ -132,8 +132,8 @@ def look(archive: Archive, boot: str | int, length_s: float | None, *, has_all: 
     """
     archive = Archive(archive.place, classes=(Sensitivity.PUBLIC,))
     listed = boots.boots(archive)
-    wanted = paths.find_boot(boot, [one.boot.boot for one in listed])
-    one = next(one for one in listed if one.boot.boot == wanted)
+    one = boots.find(listed, boot)
+    wanted = one.boot.boot
     with closing(Timeline(archive.place, (Sensitivity.PUBLIC,))) as line:
         zero_ns = line.moment_ns(wanted, 0)
     phases = phases_of(one.startup)
@@ -195,11 +195,31 @@ def units_of(events: Iterable[Event], startup: MeasuredBoot | None, zero_ns: int
             elif event.kind in {_STOPPED, _FAILED, _RESTARTED}:
                 trouble = "" if event.kind == _STOPPED else event.text or event.kind
                 units[name] = seen._replace(end_s=at_s, trouble=trouble or seen.trouble)
-    for name, length_s in (startup.units_s if startup else {}).items():
-        seen = units.get(name, BootUnit(name))
-        begin_s = None if seen.active_s is None else max(0.0, seen.active_s - length_s)
-        units[name] = seen._replace(length_s=length_s, begin_s=begin_s)
+    for said in _lengths(startup):
+        seen = units.get(said.name, BootUnit(said.name))
+        reached_s = said.active_s if seen.active_s is None else seen.active_s
+        begin_s = said.begin_s
+        if begin_s is None and reached_s is not None:
+            begin_s = max(0.0, reached_s - (said.length_s or 0.0))
+        units[said.name] = seen._replace(
+            begin_s=begin_s, active_s=reached_s, length_s=said.length_s, is_critical=said.is_critical
+        )
     return sorted((unit for unit in units.values() if _first_s(unit) <= end_s or _first_s(unit) == inf), key=_first_s)
+
+
+def _lengths(startup: MeasuredBoot | None) -> list[BootUnit]:
+    """What the record of a boot says of its slowest units, and of those of its critical chain."""
+    if startup is None:
+        return []
+    begins_s = {**startup.begins_s, **{one.unit: one.begin_s for one in startup.chain}}
+    lengths_s = {**startup.units_s, **{one.unit: one.length_s for one in startup.chain}}
+    critical = {one.unit for one in startup.chain}
+    units = []
+    for name, length_s in lengths_s.items():
+        begin_s = begins_s.get(name)
+        active_s = None if begin_s is None else begin_s + length_s
+        units.append(BootUnit(name, begin_s, active_s, length_s=length_s, is_critical=name in critical))
+    return units
 
 
 def _first_s(unit: BootUnit) -> float:
@@ -211,16 +231,16 @@ def chosen(everything: Sequence[BootProcess], most: int, *, has_small: bool) -> 
     large = [process for process in everything if has_small or not process.is_small]
     large = sorted(large, key=lambda process: -process.weight_s)[:most]
     parents = _parents(everything)
-    kept: set[_Key] = set()
+    shown: set[_Key] = set()
     for process in large:
         at: BootProcess | None = process
-        while at is not None and _key(at) not in kept:
-            kept.add(_key(at))
+        while at is not None and _key(at) not in shown:
+            shown.add(_key(at))
             at = parents.get(_key(at))
-    others = [process for process in everything if _key(process) not in kept]
+    others = [process for process in everything if _key(process) not in shown]
     most_cpu_s = max((process.cpu_s for process in others), default=0.0)
     most_bytes = max((process.moved_bytes for process in others), default=0.0)
-    return [one for one in everything if _key(one) in kept], LeftOut(len(others), most_cpu_s, most_bytes)
+    return [one for one in everything if _key(one) in shown], LeftOut(len(others), most_cpu_s, most_bytes)
 
 
 def in_tree(processes: Sequence[BootProcess]) -> list[BootProcess]:
@@ -255,12 +275,12 @@ def _parents(processes: Sequence[BootProcess]) -> Mapping[_Key, BootProcess]:
     by_pid: dict[int, list[BootProcess]] = defaultdict(list)
     for process in processes:
         by_pid[process.pid].append(process)
-    found: dict[_Key, BootProcess] = {}
+    parents: dict[_Key, BootProcess] = {}
     for process in processes:
         before = [one for one in by_pid[process.parent] if (one.begin_s, one.pid) < (process.begin_s, process.pid)]
         if before:
-            found[_key(process)] = max(before, key=lambda one: one.begin_s)
-    return found
+            parents[_key(process)] = max(before, key=lambda one: one.begin_s)
+    return parents
 
 
 class _ProcessTable:

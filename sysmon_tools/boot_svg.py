@@ -158,10 +158,11 @@ def _process_row(process: BootProcess, scene: BootScene) -> ChartRow:
 def _unit_row(unit: BootUnit, scene: BootScene) -> ChartRow:
     active_s, end_s = unit.active_s, scene.end_s if unit.end_s is None else min(unit.end_s, scene.end_s)
     facts = [
-        f"took {with_unit(unit.length_s, 's')}" if unit.length_s is not None else "",
+        f"took {with_unit(unit.length_s, 's')}" if unit.length_s else "",
         f"active at {with_unit(active_s, 's')}" if active_s is not None else "",
         f"{'failed' if unit.trouble else 'ended'} at {with_unit(unit.end_s, 's')}" if unit.end_s is not None else "",
         unit.trouble,
+        "of the critical chain" if unit.is_critical else "",
     ]
     said = f"{unit.name}: {', '.join(filter(None, facts)) or 'nothing is known of when'}"
 
@@ -174,7 +175,8 @@ def _unit_row(unit: BootUnit, scene: BootScene) -> ChartRow:
         if unit.trouble and unit.end_s is not None:
             yield _rect("f", scale(end_s), scale(end_s), top, bottom)
 
-    return ChartRow(unit.name, facts[0].removeprefix("took "), said, 0, bar)
+    beside = facts[0].removeprefix("took "), "critical" if unit.is_critical else ""
+    return ChartRow(unit.name, ", ".join(filter(None, beside)), said, 0, bar)
 
 
 def _rect(look: str, left: float, right: float, top: float, bottom: float) -> str:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from sysmon_tools.output import add_format, display
 from sysmon_tools.quantities import duration
 from sysmon_tools.startups import PHASES, MeasuredBoot, measured, unfinished_ns
-from sysmond.base import clock, timespec
+from sysmond.base import clock, paths, timespec
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.event_kinds import BOOT_ENDED
 from sysmond.base.model import ABSENT
 from sysmond.base.terminal import say
-from sysmond.errors import Error
+from sysmond.errors import Error, UsageError
 
 if TYPE_CHECKING:
     from sysmond.base.result import Boot, Event
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _PHASES_S = tuple(f"{phase}_s" for phase in PHASES)
 NAMES = ("boot", "id", "from", "to", "lasted_s", "kernel", "ended", "startup_s", *_PHASES_S, "startup")
+CHAIN_NAMES = ("unit", "began_s", "took_s")
 NAMES_FOR_PEOPLE = ("boot", "from", "to", "lasted", "kernel", "ended", "startup", *PHASES, "trend")
 # What is still recorded was seen so recently, where nothing says that the recorder ended.
 RUNNING_NS = 120 * SECOND_NS
@@ -89,17 +90,25 @@ def add_options(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--explain", action="store_true", help="from which boot on boots are slower, and what had changed just before"
     )
+    made.add_argument("--chain", nargs="?", const="0", metavar="-1|ID", help="what a boot waited for, the last first: 0"
+        " is this one (default), -1 the one before, or its id")  # fmt: skip
     add_format(made)
 
 
 def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     """List them, and give the warnings.
 
-    :raises Error: where nothing is recorded.
+    :raises UsageError: for a boot that is not recorded. :raises Error: where nothing is recorded.
     """
     from sysmon_tools.rows import RowTable, send_rows  # noqa: PLC0415  numpy: --help needs none of it
 
+    if options.explain and options.chain is not None:
+        raise UsageError("--explain and --chain: expected only one of them")
     listed = boots(archive)
+    if options.chain is not None:
+        table = RowTable(CHAIN_NAMES, _chain(listed, options.chain))
+        send_rows(options.format, table, table, nothing="")
+        return list(dict.fromkeys(archive.warnings))
     if options.explain:
         from sysmon_tools.slower_boots import NAMES as REASONS  # noqa: PLC0415  numpy, as above
         from sysmon_tools.slower_boots import explained  # noqa: PLC0415  as above
@@ -140,6 +149,26 @@ def boots(archive: "Archive") -> list[ListedBoot]:
         )
         for number, boot in enumerate(there)
     ]
+
+
+def find(listed: Sequence[ListedBoot], boot: str | int) -> ListedBoot:
+    """The boot that is meant: by id or its beginning, or counted back from the newest, 0.
+
+    :raises UsageError: where it is not recorded.
+    """
+    wanted = paths.find_boot(boot, [one.boot.boot for one in listed])
+    return next(one for one in listed if one.boot.boot == wanted)
+
+
+def _chain(listed: Sequence[ListedBoot], boot: str) -> list[tuple[object, ...]]:
+    """What a boot waited for, the last first.
+
+    :raises Error: where that is not recorded.
+    """
+    one = find(listed, boot)
+    if one.startup is None or not one.startup.chain:
+        raise Error(f"boot {one.number}: what it waited for is not recorded; systemd says that when a boot is over")
+    return [(link.unit, link.begin_s, link.length_s or None) for link in one.startup.chain]
 
 
 def _afterwards(there: Sequence["Boot"], happened: Sequence["Event"]) -> Mapping[int, Mapping[str, str]]:

@@ -102,8 +102,8 @@ KINDS = {
     "unit stopped": _read(_UNITS, "A service was stopped, or ended.", is_minor=True),
     "startup": _read(
         "announced by systemd; within a second, else when the recorder starts",
-        "The machine has started: how long firmware, loader, kernel, initrd and services took, and which were slowest;"
-        " or it has not after ten minutes: what is still starting.",
+        "The machine has started: how long firmware, loader, kernel, initrd and services took, which were slowest, and"
+        " what it waited for; or it has not after ten minutes: what is still starting.",
         is_minor=True,
     ),
     "session": _read(

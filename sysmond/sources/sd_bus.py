@@ -17,6 +17,8 @@ from typing import Any
 SONAMES = ("libsystemd.so.0", "libelogind.so.0")
 TIMEOUT_US = 2_000_000
 SYSTEM = "system"
+# An array with more texts is refused.
+TEXTS_MAX = 8192
 BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
 _TEXT, _HANDLE, _INTEGER, _CHAR = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_char
 _GIVEN, _COOKIE = ctypes.POINTER(_HANDLE), ctypes.POINTER(ctypes.c_uint64)
@@ -129,7 +131,9 @@ class SdMessage:
             checked(library().sd_bus_message_exit_container(self._handle))
 
     def properties(self, wanted: Mapping[str, str]) -> dict[str, int | str]:
-        """Read ``a{sv}``: of it what is wanted, by the name the basic type that it must have.
+        """Read ``a{sv}``: of it what is wanted, by the name the type that it must have.
+
+        That is a basic type, or ``as``, of which the texts are given with spaces between.
 
         :raises OSError: where it is something else.
         """
@@ -144,7 +148,15 @@ class SdMessage:
                         self.skip("v")
                     else:
                         with self.within("v", kind):
-                            values[name] = self.read(kind)
+                            values[name] = " ".join(self._texts()) if kind == "as" else self.read(kind)
+
+    def _texts(self) -> Iterator[str]:
+        """Read an array of texts, which are not empty."""
+        with self.within("a", "s"):
+            for _ in range(TEXTS_MAX):
+                if not (text := self.read("s")):
+                    break
+                yield text
 
 
 class SdBus:

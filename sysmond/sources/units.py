@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from sysmond.probe import Host, HostEvent, Row
 from sysmond.sources.bus_signals import ServiceSignals
+from sysmond.sources.critical_chain import DEVICE, TARGET, BegunUnit, detail_of, unseen_devices
 from sysmond.sources.logind import NAME as LOGIND
 from sysmond.sources.sd_bus import SdBus, SdMessage
 from sysmond.sources.unread import printable
@@ -67,8 +68,10 @@ _MANAGER_PROPERTIES = {
     "FinishTimestamp": "t",
     **{f"{phase}TimestampMonotonic": "t" for phase in ("Firmware", "Loader", "InitRD", "Userspace", "Finish")},
 }
-_BEGUN_PROPERTIES = {"InactiveExitTimestampMonotonic": "t", "ActiveEnterTimestampMonotonic": "t"}
+_BEGUN_PROPERTIES = {"InactiveExitTimestampMonotonic": "t", "ActiveEnterTimestampMonotonic": "t", "After": "as"}
+# What takes time to start; and what only orders it, or is waited for.
 _BEGINNING = (".service", ".mount", ".swap")
+_ORDERING = (TARGET, ".socket")
 # What was asked; all else that is asked of a boot is the name of a unit.
 _MANAGER, _LIST = "/manager", "/list"
 BEGUN_MAX, SLOWEST_MAX = 2048, 30
@@ -168,14 +171,15 @@ class UnitStates:
 
 
 class Startup:
-    """Finds out how long a boot took, once it is over: its phases, and which units began slowly."""
+    """Finds out how long a boot took, once it is over: its phases, which units began slowly, and what it waited for."""
 
     def __init__(self) -> None:
         """Ask nothing yet. ``is_told``: there is nothing to ask any more."""
         self.is_told = self._is_late_told = False
         self._asked: dict[int, str] = {}
         self._over: UnitChange | None = None
-        self._lengths_us: dict[str, int] = {}
+        self._begun: dict[str, BegunUnit] = {}
+        self._devices: dict[str, str] = {}
 
     def ask_late(self, bus: SdBus) -> None:
         """Ask once more, a long while after the beginning."""
@@ -187,7 +191,7 @@ class Startup:
         if self.is_told:
             return
         self._asked = {bus.send((*MANAGER[:2], _PROPERTIES), "GetAll", MANAGER[2]): _MANAGER}
-        self._over, self._lengths_us = None, {}
+        self._over, self._begun, self._devices = None, {}, {}
 
     def answered(self, bus: SdBus, message: SdMessage) -> Iterator[UnitChange]:
         """Take an answer, and ask on; what is asked of each unit, once a boot, costs systemd a fifth of a millisecond.
@@ -205,14 +209,20 @@ class Startup:
             yield from self._listed(bus, list(listed(message, BEGUN_MAX)))
         elif self._over is not None:
             begun = message.properties(_BEGUN_PROPERTIES)
-            end_us = int(begun.get("ActiveEnterTimestampMonotonic", 0))
-            length_us = end_us - int(begun.get("InactiveExitTimestampMonotonic", end_us))
-            if length_us > 0 and end_us <= self._over.time_us:
-                self._lengths_us[asked] = length_us
+            active_us = int(begun.get("ActiveEnterTimestampMonotonic", 0))
+            begin_us = int(begun.get("InactiveExitTimestampMonotonic", 0)) or active_us
+            if 0 < begin_us <= active_us <= self._over.time_us:
+                self._begun[asked] = BegunUnit(begin_us, active_us, str(begun.get("After", "")).split())
         if self._over is not None and not self._asked:
-            slowest = sorted(self._lengths_us, key=self._lengths_us.__getitem__, reverse=True)[:SLOWEST_MAX]
-            lengths = (f"{unit} {self._lengths_us[unit] / SECOND_US:.3f} s" for unit in slowest)
-            over, self._over = self._over._replace(detail=", ".join(lengths)), None
+            # Of hundreds of devices only those are asked about that somebody waited for.
+            for device in unseen_devices(self._begun) & self._devices.keys():
+                self._asked[bus.send((SYSTEMD, self._devices.pop(device), _PROPERTIES), "GetAll", UNIT)] = device
+        if self._over is not None and not self._asked:
+            slow = [name for name, unit in self._begun.items() if unit.length_us and name.endswith(_BEGINNING)]
+            slowest = sorted(slow, key=lambda name: -self._begun[name].length_us)[:SLOWEST_MAX]
+            detail = detail_of(self._begun, slowest)
+            over, self._over = self._over._replace(detail=detail), None
+            self._begun, self._devices = {}, {}
             self.is_told = not over.text.startswith(UNFINISHED)
             yield over
 
@@ -222,8 +232,10 @@ class Startup:
             return
         if not self._over.text.startswith(UNFINISHED):
             for unit, path, state in units:
-                if state == "active" and unit.endswith(_BEGINNING):
+                if state == "active" and unit.endswith((*_BEGINNING, *_ORDERING)):
                     self._asked[bus.send((SYSTEMD, path, _PROPERTIES), "GetAll", UNIT)] = unit
+                elif state == "active" and unit.endswith(DEVICE):
+                    self._devices[unit] = path
             return
         starting = [unit for unit, _, state in units if state == "activating"][:SLOWEST_MAX]
         late, self._over = self._over._replace(detail=", ".join(starting)), None

@@ -219,8 +219,8 @@ ANALYZED = {
 }
 
 
-def listed_unit(name: str, state: str = "active") -> dict[str, object]:
-    return {"of": [name, name, "loaded", state, "running", "", PATH, 0, "", "/"]}
+def listed_unit(name: str, state: str = "active", path: str = PATH) -> dict[str, object]:
+    return {"of": [name, name, "loaded", state, "running", "", path, 0, "", "/"]}
 
 
 @pytest.mark.parametrize("late_s", [0.0, math.inf])
@@ -251,7 +251,7 @@ def test_a_boot_is_told_once_when_it_is_over_with_the_units_that_began_slowly(
     assert [event.detail for event in unfinished] == ([] if late_s else ["slow.service"])
     assert all(re.fullmatch(r"unfinished after \d+ s", event.text) for event in unfinished)
     assert over.text == "26.500 s: firmware 5.000 s, loader 1.500 s, kernel 2.000 s, initrd 3.000 s, userspace 15.000 s"
-    assert over.detail == "a.service 3.500 s, b.mount 3.500 s"
+    assert over.detail == "a.service 3.500 s @6.000 s, b.mount 3.500 s @6.000 s"
     assert over.happened_ns == 1_700_000_000_000_000_000
     asked = systemd.tell("called").count("GetAll")
     again = Ear(str(tmp_path))
@@ -261,6 +261,38 @@ def test_a_boot_is_told_once_when_it_is_over_with_the_units_that_began_slowly(
         wait_until(lambda: again.hears_of("unit stopped"))
     assert [event for event in again.events if event.kind == "startup"] == []
     assert systemd.tell("called").count("GetAll") == asked
+
+
+def test_a_boot_tells_what_it_waited_for_and_asks_of_devices_only_those(systemd: Systemd, tmp_path: Path) -> None:
+    """As ``systemd-analyze critical-chain`` of such a boot, whose times count from the userspace, prints it."""
+    begun: dict[str, tuple[float, float, list[str]]] = {
+        "multi-user.target": (19, 19, ["web.service", "basic.target", "quick.service"]),
+        "basic.target": (9, 9, ["data.mount", "-.slice"]),
+        "web.service": (10, 19, ["basic.target", "net.socket", "unknown.service"]),
+        "quick.service": (9, 9.5, ["basic.target"]),
+        "net.socket": (8.5, 8.5, []),
+        "data.mount": (8, 9, ["dev-sda1.device"]),
+        "dev-sda1.device": (0.5, 7.75, []),
+        "dev-sdb.device": (0.5, 8.75, []),
+    }
+    paths = {name: f"{PATH}{number}" for number, name in enumerate(begun)}
+    systemd.tell("answer", "GetAll", "a{sv}", [typed(ANALYZED)])
+    systemd.tell("answer", "ListUnits", "a(ssssssouso)", [[listed_unit(name, path=paths[name]) for name in begun]])
+    for name, (begin_s, active_s, after) in begun.items():
+        times = {"InactiveExitTimestampMonotonic": begin_s, "ActiveEnterTimestampMonotonic": active_s}
+        values = {key: round(time_s * 1_000_000) for key, time_s in times.items()}
+        systemd.tell("answer", f"GetAll {paths[name]}", "a{sv}", [typed({**values, "After": after})])
+    ear = Ear(str(tmp_path))
+    with closing(ear.host):
+        wait_until(lambda: ear.hears_of("startup"))
+    [over] = [event for event in ear.events if event.kind == "startup"]
+    assert over.detail == (
+        "web.service 9.000 s @10.000 s, data.mount 1.000 s @8.000 s, quick.service 0.500 s @9.000 s; chain:"
+        " multi-user.target @19.000 s, web.service @10.000 s +9.000 s, basic.target @9.000 s,"
+        " data.mount @8.000 s +1.000 s, dev-sda1.device @0.500 s +7.250 s"
+    )
+    # The manager, and all but the other device.
+    assert systemd.tell("called").split().count("GetAll") == len(begun)
 
 
 @pytest.mark.parametrize(

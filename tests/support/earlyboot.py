@@ -20,6 +20,7 @@ SHORT = 40
 HOSTILE = "</text><script>"
 HOSTILE_UNIT = "x\x1b]0;o\x07</script>\udcff.service"
 PHASES = "firmware 4.000 s, loader 1.500 s, kernel 2.000 s, initrd 1.000 s, userspace 17.000 s"
+CHAIN = "multi-user.target @20.000 s, cups.service @10.000 s +6.000 s, dev-sda1.device @0.500 s +3.000 s"
 SLOWEST = "cups.service 6.000 s, dev-sda1.mount 0.250 s"
 
 

@@ -16,6 +16,9 @@ PROPERTIES = "org.freedesktop.DBus.Properties"
 PATH = "/org/freedesktop/systemd1/unit/backup_2eservice"
 
 
+_SIGNATURES = {str: "s", int: "t", list: "as"}
+
+
 def now_us() -> int:
     return clock_gettime_ns(CLOCK_MONOTONIC) // 1000
 
@@ -57,10 +60,7 @@ def unit_values(state: str, sub: str, time_us: int) -> dict[str, Any]:
 
 def typed(values: dict[str, Any]) -> dict[str, Any]:
     kinds = {"NRestarts": "u", "ExecMainCode": "i", "ExecMainStatus": "i"}
-    return {
-        name: {"as": kinds.get(name, "s" if isinstance(value, str) else "t"), "is": value}
-        for name, value in values.items()
-    }
+    return {name: {"as": kinds.get(name) or _SIGNATURES[type(value)], "is": value} for name, value in values.items()}
 
 
 @contextmanager

@@ -6,7 +6,8 @@ a JSON list, and acknowledged by ``done``:
 
 - ``["signal", NAME, PATH, INTERFACE, MEMBER, SIGNATURE, BODY]`` is sent; after ``["to all"]`` to every connection by
   itself: no rule of whom to listen to keeps that from it.
-- ``["answer", MEMBER, SIGNATURE, BODY]`` is what calls of that method are answered with from now on.
+- ``["answer", MEMBER, SIGNATURE, BODY]`` is what calls of that method are answered with from now on; ``"MEMBER PATH"``
+  are those of one object.
 - ``["release", NAME]`` gives a name up; ``["called"]`` is answered with all calls so far.
 
 In a body ``{"as": SIGNATURE, "is": VALUE}`` is a variant, ``{"of": LIST}`` a struct.
@@ -78,8 +79,10 @@ class Speaker:
             return
         member = message.header.fields.get(HeaderFields.member)
         self._called.append(member)
-        if member in self._answers:
-            self._connection.send(new_method_return(message, *self._answers[member]))
+        of_path = f"{member} {message.header.fields.get(HeaderFields.path)}"
+        answer = self._answers.get(of_path, self._answers.get(member))
+        if answer is not None:
+            self._connection.send(new_method_return(message, *answer))
         else:
             self._connection.send(new_error(message, "org.freedesktop.DBus.Error.UnknownMethod"))
 

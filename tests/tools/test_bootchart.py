@@ -18,7 +18,7 @@ from sysmond.errors import UsageError
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
 from tests.support.browser import BROWSER, opened
-from tests.support.earlyboot import FINISHED_S, FIRST_S, HOSTILE, HOSTILE_UNIT, JOB_S, LAST_S, SHORT, booted
+from tests.support.earlyboot import CHAIN, FINISHED_S, FIRST_S, HOSTILE, HOSTILE_UNIT, JOB_S, LAST_S, SHORT, booted
 from tests.support.longarchive import BOOT, BOOTED_NS
 from tests.support.usage import one_line
 
@@ -112,6 +112,20 @@ def test_units_say_when_they_began_were_active_ended_and_failed(folders: Folders
     assert units["dbus.service"].active_s == 12.0
     assert (units["broken.service"].end_s, units["broken.service"].trouble) == (14.0, "exit-code, status 1")
     assert list(units)[-1] == "dev-sda1.mount"  # Nobody knows when.
+
+
+def test_units_of_the_record_say_when_they_began_and_whether_the_boot_waited_for_them(tmp_path: Path) -> None:
+    detail = f"cups.service 6.000 s @10.000 s, dev-sda1.mount 0.250 s @4.500 s; chain: {CHAIN}"
+    made = booted(tmp_path, detail=detail)
+    units = {unit.name: unit for unit in look(made).units}
+    mount, device = units["dev-sda1.mount"], units["dev-sda1.device"]
+    assert (mount.begin_s, mount.active_s, mount.is_critical) == (4.5, 4.75, False)
+    assert (device.begin_s, device.active_s, device.length_s) == (0.5, 3.5, 3.0)
+    assert [name for name, unit in units.items() if unit.is_critical] == [
+        "dev-sda1.device", "cups.service", "multi-user.target",
+    ]  # fmt: skip
+    assert run(made, "-o", str(tmp_path / "boot.svg")) == 0
+    assert "took 6.00 s, active at 16.0 s, of the critical chain" in (tmp_path / "boot.svg").read_text()
 
 
 def test_a_shorter_piece_has_less(folders: Folders) -> None:

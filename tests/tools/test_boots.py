@@ -19,7 +19,9 @@ from sysmond.errors import UsageError
 from sysmond.machine.folders import Folders
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.writer import RingWriter
+from tests.support.earlyboot import CHAIN, booted
 from tests.support.longarchive import relation
+from tests.support.usage import one_line
 
 FIRST_S, SECONDS = 10, 600
 HOUR_S = 3600
@@ -172,3 +174,23 @@ def test_wrong_usage_is_one_line(folders: Folders, capsys: pytest.CaptureFixture
     where = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
     assert sysmon.main(["boots", *where, "--format=xml"]) == UsageError.exit_code
     assert "--format 'xml'" in capsys.readouterr().err
+
+
+def test_the_chain_of_a_boot_is_listed_the_last_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = booted(tmp_path, detail=f"cups.service 6.000 s @10.000 s; chain: {CHAIN}")
+    assert listed(folders, capsys, "--chain") == [
+        {"unit": "multi-user.target", "began_s": "20", "took_s": ""},
+        {"unit": "cups.service", "began_s": "10", "took_s": "6"},
+        {"unit": "dev-sda1.device", "began_s": "0.5", "took_s": "3"},
+    ]
+    where = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
+    assert sysmon.main(["boots", *where, "--chain", "-1"]) == UsageError.exit_code
+    assert "boot '-1': only 1 boots are recorded" in one_line(capsys)
+    assert sysmon.main(["boots", *where, "--chain", "--explain"]) == UsageError.exit_code
+    assert "expected only one of them" in one_line(capsys)
+
+
+def test_a_boot_without_a_chain_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = booted(tmp_path)
+    assert sysmon.main(["boots", "--state-dir", folders.state, "--runtime-dir", folders.runtime, "--chain"]) == 1
+    assert "boot 0: what it waited for is not recorded" in one_line(capsys)
