@@ -31,6 +31,8 @@ AFTER_S, LEAST_S, UNKNOWN_S = 15.0, 60.0, 120.0
 PIECES_MAX, SHORTEST_S, RATE_S = 240, 0.001, 0.5
 # What used less of both is counted; so many rows may be read, and in a whole list browsers still scroll.
 SMALL_CPU_S, SMALL_BYTES = 0.01, 1 << 20
+# Of what lived shorter, and begot nobody, all of a name and a parent are one row.
+SHORT_S = 1.0
 ROWS_MAX, ALL_MAX, UNITS_MAX = 300, 4000, 400
 # So many bytes weigh as much as a second of a processor, where only the largest have room.
 _BYTES_A_SECOND = 100e6
@@ -57,7 +59,10 @@ class UseSpan(NamedTuple):
 
 
 class BootProcess(NamedTuple):
-    """A process: from when to when it was there, and what it used; ``end_s`` None: it outlived what is shown."""
+    """A process: from when to when it was there, and what it used; ``end_s`` None: it outlived what is shown.
+
+    ``members``: of a row that stands for several, short ones of a name and a parent, all of them.
+    """
 
     pid: int
     parent: int
@@ -69,6 +74,17 @@ class BootProcess(NamedTuple):
     moved_bytes: float
     depth: int = 0
     uses: Sequence[UseSpan] = ()
+    members: Sequence["BootProcess"] = ()
+
+    @property
+    def number(self) -> int:
+        """For how many processes it stands."""
+        return len(self.members) or 1
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it ended soon."""
+        return self.end_s is not None and self.end_s - self.begin_s < SHORT_S
 
     @property
     def weight_s(self) -> float:
@@ -97,7 +113,7 @@ class BootUnit(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """How many processes are only counted, and the most that one of them used."""
+    """How many processes are only counted, and the most that one row of them used."""
 
     number: int = 0
     cpu_s: float = 0.0
@@ -149,7 +165,7 @@ def look(archive: Archive, boot: str | int, length_s: float | None, *, has_all: 
     everything = table.processes()
     if not everything:
         raise Error(early)
-    shown, left_out = chosen(everything, ALL_MAX if has_all else ROWS_MAX, has_small=has_all)
+    shown, left_out = chosen(coalesced(everything), ALL_MAX if has_all else ROWS_MAX, has_small=has_all)
     ordered = sorted(shown, key=lambda one: (one.begin_s, one.pid)) if is_by_start else in_tree(shown)
     ordered = [process._replace(uses=table.uses(process)) for process in ordered]
     happened = archive.events(zero_ns, zero_ns + round(end_s * SECOND_NS), boot=wanted, kind="unit *")
@@ -226,6 +242,30 @@ def _first_s(unit: BootUnit) -> float:
     return min((time_s for time_s in (unit.begin_s, unit.active_s, unit.end_s) if time_s is not None), default=inf)
 
 
+def coalesced(everything: Sequence[BootProcess]) -> list[BootProcess]:
+    """Put short ones of a name and a parent together: a script begins hundreds, of which each used next to nothing."""
+    parents = _parents(everything)
+    begetters = {_key(parent) for parent in parents.values()}
+    rows: list[BootProcess] = []
+    short: dict[tuple[_Key | None, str, str], list[BootProcess]] = defaultdict(list)
+    for process in everything:
+        parent = parents.get(_key(process))
+        if process.is_short and _key(process) not in begetters:
+            short[_key(parent) if parent else None, process.comm, process.unit].append(process)
+        else:
+            rows.append(process)
+    for alike in short.values():
+        members = sorted(alike, key=lambda one: (one.begin_s, one.pid))
+        together = members[0]._replace(
+            end_s=max(one.end_s or 0.0 for one in members),
+            cpu_s=sum(one.cpu_s for one in members),
+            moved_bytes=sum(one.moved_bytes for one in members),
+            members=members,
+        )
+        rows.append(together if len(members) > 1 else members[0])
+    return rows
+
+
 def chosen(everything: Sequence[BootProcess], most: int, *, has_small: bool) -> tuple[list[BootProcess], LeftOut]:
     """Those that used most, with their ancestors, and the count of all others."""
     large = [process for process in everything if has_small or not process.is_small]
@@ -240,7 +280,9 @@ def chosen(everything: Sequence[BootProcess], most: int, *, has_small: bool) -> 
     others = [process for process in everything if _key(process) not in shown]
     most_cpu_s = max((process.cpu_s for process in others), default=0.0)
     most_bytes = max((process.moved_bytes for process in others), default=0.0)
-    return [one for one in everything if _key(one) in shown], LeftOut(len(others), most_cpu_s, most_bytes)
+    return [one for one in everything if _key(one) in shown], LeftOut(
+        sum(one.number for one in others), most_cpu_s, most_bytes
+    )
 
 
 def in_tree(processes: Sequence[BootProcess]) -> list[BootProcess]:
@@ -320,6 +362,8 @@ class _ProcessTable:
 
     def uses(self, process: BootProcess) -> list[UseSpan]:
         """What a process used, within its life: of each piece between two edges that it used anything in."""
+        if process.members:
+            return [use for member in process.members for use in self.uses(member)]
         key, at_s = _key(process), process.begin_s
         end_s = self._end_s if process.end_s is None else min(process.end_s, self._end_s)
         rows = [row for row in self._readings.get(key, ()) if row[0] < end_s or process.end_s is None]

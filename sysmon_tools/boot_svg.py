@@ -137,22 +137,25 @@ def _marks(scene: BootScene, scale: Scale, bottom: int) -> Iterator[str]:
 
 
 def _process_row(process: BootProcess, scene: BootScene) -> ChartRow:
-    end_s = scene.end_s if process.end_s is None else min(process.end_s, scene.end_s)
+    lives = process.members or [process]
     used = with_unit(process.cpu_s, "s")
     moved = f", {with_unit(process.moved_bytes, 'B')}" if process.moved_bytes else ""
     until = "" if process.end_s is None else f" to {with_unit(process.end_s, 's')}"
-    said = f"{process.comm}, process {process.pid} of {process.parent}, from {with_unit(process.begin_s, 's')}{until}: "
+    which = f"process {process.pid}" if len(lives) == 1 else f"{len(lives)} short processes"
+    said = f"{process.comm}, {which} of {process.parent}, from {with_unit(process.begin_s, 's')}{until}: "
     said += f"{used} of a processor" + f"{moved} of disk" * bool(moved) + f", in {process.unit}" * bool(process.unit)
 
     def bar(scale: Scale, top: float, bottom: float) -> Iterator[str]:
-        yield _rect("b", scale(process.begin_s), scale(end_s), top, bottom)
+        for life in lives:
+            end_s = scene.end_s if life.end_s is None else min(life.end_s, scene.end_s)
+            yield _rect("b", scale(life.begin_s), scale(end_s), top, bottom)
         middle = bottom - (bottom - top) * CPU_PART
         yield from _area("p", process.uses, lambda use: use.cpu, scale, bottom, middle)
         if scene.moved_max:
             yield from _area("m", process.uses, lambda use: use.moved / scene.moved_max, scale, top, middle)
 
-    depth = min(process.depth, DEPTH_MAX)
-    return ChartRow(process.comm or f"process {process.pid}", f"{used}{moved}", said, depth, bar)
+    name = (process.comm or f"process {process.pid}") + f" × {len(lives)}" * (len(lives) > 1)
+    return ChartRow(name, f"{used}{moved}", said, min(process.depth, DEPTH_MAX), bar)
 
 
 def _unit_row(unit: BootUnit, scene: BootScene) -> ChartRow:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sysmon_tools import boot_scene, html_plot, sysmon
-from sysmon_tools.boot_scene import BootProcess, BootScene, UseSpan, chosen, in_tree
+from sysmon_tools.boot_scene import BootProcess, BootScene, UseSpan, chosen, coalesced, in_tree
 from sysmon_tools.startups import PHASES
 from sysmond.base.clock import SECOND_NS
 from sysmond.errors import UsageError
@@ -49,9 +49,8 @@ def process(pid: int, parent: int = 0, begin_s: float = 0.0, cpu_s: float = 1.0,
 
 def test_children_are_below_their_parents_and_what_used_nothing_is_counted(folders: Folders) -> None:
     seen = look(folders)
-    assert [(one.pid, one.depth) for one in seen.processes] == [(1, 0), (20, 1), (40, 2), (30, 1)]
-    assert seen.left_out.number == SHORT + 1  # And kthreadd.
-    assert seen.left_out.cpu_s == pytest.approx(0.001)
+    assert [(one.pid, one.depth) for one in seen.processes] == [(1, 0), (20, 1), (40, 2), (100, 2), (30, 1)]
+    assert seen.left_out == (1, 0.0, 0.0)  # That is kthreadd.
     assert seen.host == "laptop<&>"
     assert (seen.start_s, seen.first_s, seen.end_s) == (-5.5, FIRST_S, LAST_S)
     assert seen.warnings == []
@@ -59,7 +58,8 @@ def test_children_are_below_their_parents_and_what_used_nothing_is_counted(folde
 
 def test_all_are_there_where_that_is_wanted_and_in_order_of_their_begin(folders: Folders) -> None:
     seen = look(folders, has_all=True, is_by_start=True)
-    assert len(seen.processes) == SHORT + 5
+    assert len(seen.processes) == 6
+    assert sum(one.number for one in seen.processes) == SHORT + 5
     assert seen.left_out.number == 0
     begins = [one.begin_s for one in seen.processes]
     assert begins == sorted(begins)
@@ -76,9 +76,9 @@ def test_what_a_process_used_is_where_it_used_it(folders: Folders) -> None:
     assert [(use.begin_s, use.end_s) for use in job.uses] == [(second, second + 1) for second in JOB_S]
     assert [use.cpu for use in job.uses] == pytest.approx([0.9] * len(JOB_S))
     assert [use.moved for use in job.uses] == pytest.approx([50_000_000] * len(JOB_S))
-    # No reading saw it: the record of its end has all.
+    # No reading saw them: the records of their ends have all.
     short = by_pid[100]
-    assert len(short.uses) == 1
+    assert len(short.uses) == SHORT
     assert short.uses[0] == pytest.approx(UseSpan(short.begin_s, short.begin_s + 0.005, 0.2, 0.0))
 
 
@@ -91,7 +91,7 @@ def test_what_is_used_is_the_same_in_all_however_long_the_pieces_are(
     fine = look(folders)
     monkeypatch.setattr(boot_scene, "PIECES_MAX", 7)
     coarse = look(folders)
-    assert max(len(one.uses) for one in coarse.processes) <= 8
+    assert max(len(one.uses) for one in coarse.processes if one.number == 1) <= 8
     assert used(coarse) == pytest.approx(used(fine))
     assert used(fine) == pytest.approx({one.pid: one.cpu_s for one in fine.processes})
 
@@ -147,6 +147,21 @@ def test_those_that_used_most_have_the_room_and_bring_their_parents() -> None:
     assert (left_out.number, left_out.cpu_s) == (1, 1.0)
 
 
+def test_short_ones_of_a_name_and_a_parent_are_one_row(folders: Folders) -> None:
+    together = next(one for one in look(folders).processes if one.comm == "sed")
+    assert together.number == SHORT
+    assert together.cpu_s == pytest.approx(SHORT * 0.001)
+    assert (together.begin_s, together.end_s) == pytest.approx((10.0, 10.395))
+    short = [process(pid, parent, pid / 10, cpu_s=0.004)._replace(comm="sh", end_s=pid / 10 + 0.1)
+             for pid, parent in ((2, 1), (3, 1), (4, 9), (5, 1), (6, 5))]  # fmt: skip
+    rows = coalesced([process(1), *short, process(9, begin_s=0.1)])
+    # Another parent, or children of its own: that is another row.
+    assert {one.pid: one.number for one in rows} == {1: 1, 2: 2, 4: 1, 5: 1, 6: 1, 9: 1}
+    # These used next to nothing also together.
+    assert chosen(rows, 9, has_small=False)[1].number == 5
+    assert chosen(rows, 9, has_small=False)[1].cpu_s == pytest.approx(0.008)
+
+
 def test_a_number_that_was_used_again_makes_no_circle() -> None:
     everything = [process(5, 6, 1.0), process(6, 5, 2.0), process(5, 6, 3.0), process(7, 7, 4.0)]
     assert [(one.pid, one.begin_s, one.depth) for one in in_tree(everything)] == [
@@ -182,7 +197,8 @@ def test_it_says_host_boot_phases_and_how_many_are_not_shown(folders: Folders, t
     assert (
         said[1] == "started in 25.5 s: firmware 4.00 s, loader 1.50 s, kernel 2.00 s, initrd 1.00 s, userspace 17.0 s"
     )
-    assert said[-1] == f"{SHORT + 1} more, of which none used more than 1.00 ms of a processor and 0 B of disk"
+    assert said[-1] == "1 more, of which none used more than 0 s of a processor and 0 B of disk"
+    assert f"sed × {SHORT}  40.0 ms" in said
 
 
 def test_a_bar_is_as_long_as_its_process_and_as_full_as_it_was_busy(folders: Folders, tmp_path: Path) -> None:
