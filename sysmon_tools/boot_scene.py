@@ -202,8 +202,8 @@ def units_of(events: Iterable[Event], startup: MeasuredBoot | None, zero_ns: int
     for event in events:
         then_ns = event.time_ns if event.happened_ns == ABSENT else event.happened_ns
         at_s = (then_ns - zero_ns) / SECOND_NS
-        # Of many at once the detail has the names.
-        for name in [event.subject] if event.subject else event.detail.split(", "):
+        # Of many at once the detail has the names; a snapshot for strangers has none.
+        for name in filter(None, [event.subject] if event.subject else event.detail.split(", ")):
             seen = units.get(name, BootUnit(name))
             if event.kind == _STARTED:
                 active_s = at_s if seen.active_s is None else seen.active_s

@@ -229,6 +229,22 @@ def test_a_snapshot_has_it_too(folders: Folders, tmp_path: Path) -> None:
     assert "cups.service" in chart.read_text(encoding="utf-8")
 
 
+def test_one_for_strangers_names_nobody(folders: Folders, tmp_path: Path) -> None:
+    file, chart = str(tmp_path / "boot.sysmon"), tmp_path / "boot.svg"
+    place = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
+    begin_s = BOOTED_NS // SECOND_NS
+    span = [f"--from=@{begin_s}", f"--to=@{begin_s + LAST_S}"]
+    assert sysmon.main(["snapshot", *place, *span, "--anonymize", "-o", file]) == 0
+    assert sysmon.main(["bootchart", "--state-dir", file, "-o", str(chart)]) == 0
+    written = chart.read_text(encoding="utf-8")
+    assert "program-" in written
+    assert not {name for name in ("cups", "cron", "fsck", "laptop", "script") if name in written}
+    # What many units were called at once is left out: that is no unit without a name.
+    texts = ["".join(element.itertext()).strip() for element in ET.fromstring(written).iter(f"{SVG}g")]  # noqa: S314  as above
+    assert all(texts)
+    assert not any(text.startswith(":") for text in texts)
+
+
 # --- what cannot be drawn --------------------------------------------------------------------------
 
 
