@@ -12,5 +12,6 @@ Comes in: keys, and an archive, which is asked as anybody can. Goes out: lines. 
 - ``own_recorder``: samples while the screen is open, where nobody records.
 - ``acting``: signals and priorities of processes, with the rights of who looks.
 - ``subjects``: what a row stands for, where something is to be done to it.
-- ``app``: a table and lines for textual, which know of no archive, and the program that puts them together.
+- ``lines``: lines and a table for any program of textual, which know of no archive.
+- ``app``: the program that puts them together.
 """

@@ -148,6 +148,19 @@ def help_lines(keys: KeyMap) -> list[str]:
     return made
 
 
+def view_line(keys: KeyMap, shown: str, width: int) -> list[tuple[str, str, str]]:
+    """The views as one line has room for them: of each its name, its key, and as much of the name as fits.
+
+    ``shown``: the view whose name is whole in any case.
+    """
+    line: list[tuple[str, str, str]] = []
+    for letters in (max(map(len, BY_NAME)), *range(9, -1, -1)):
+        line = [(name, keys.views[name], name if name == shown else name[:letters]) for name in BY_NAME]
+        if sum(len(key) + len(text) + 2 for _, key, text in line) <= width:
+            break
+    return line
+
+
 def footer(keys: KeyMap, *, is_live: bool) -> str:
     """What the last line says: the keys that lead on."""
     key = {one.action: one.shown.split()[0] for _, group in keys.groups for one in group if one.shown}

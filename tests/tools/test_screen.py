@@ -69,6 +69,14 @@ def test_no_key_means_two_things() -> None:
     assert all(one.says in spoken for _, group in keys.GROUPS for one in group if one.shown)
 
 
+@pytest.mark.parametrize(("width", "shows"), [(160, "networks"), (90, "netw"), (80, "net"), (50, "")])
+def test_the_line_of_views_names_all_of_them_as_there_is_room(width: int, shows: str) -> None:
+    line = keys.view_line(keys.mapped({}), "processes", width)
+    assert [name for name, *_ in line] == [view.name for view in VIEWS]
+    assert {text for name, _, text in line if name in {"processes", "networks"}} == {"processes", shows}
+    assert sum(len(f" {key} {text}") for _, key, text in line) <= width
+
+
 def test_later_and_earlier_go_by_what_is_shown_and_never_beyond_now() -> None:
     now_ns = STALL_NS + 3600 * SECOND_NS
     span_ns = STALLED.moment.span_ns
