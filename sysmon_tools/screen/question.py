@@ -60,6 +60,12 @@ class SheetRows(NamedTuple):
         return self.starts_ns[self.order[at]] if self.starts_ns else 0
 
 
+def rows_of(result: Result) -> SheetRows:
+    """The rows of any answer, in its order, as a table of the screen shows them."""
+    fields = as_fields(result, Style(), Display(None))
+    return SheetRows(fields[1:], range(len(result.times_ns)))
+
+
 class ScreenPage(NamedTuple):
     """All that a look shows. ``rows``: of its sheet; ``says``: why there are none."""
 
