@@ -29,8 +29,9 @@ from sysmond.errors import Error
 from sysmond.probe import Host
 from sysmond.records import Records
 from sysmond.tasks.command.asking import Asking
-from sysmond.tasks.command.execs import Execs, PinnedExecs
-from sysmond.tasks.command.masking import CUT, RAW_BYTES_MAX, command_line
+from sysmond.tasks.command.execs import Execs, open_execs
+from sysmond.tasks.command.masking import CUT, command_line
+from sysmond.tasks.command.reading import read_raw
 from sysmond.tasks.pieces import pieces
 from sysmond.tasks.proc.content import content
 from sysmond.tasks.proc.text import TICK_NS, stat, status
@@ -50,8 +51,6 @@ EARLY_S = 0.3
 # How long a round over all known processes takes, which looks for new names and reused numbers; the same, with reports.
 ROUND_S, ROUND_RARELY_S = 10.0, 60.0
 ROUND_MAX = 1024
-# How often a process is read again that changes while it is read.
-TRIES_MAX = 3
 # Where the kernel reports nothing, its reports are tried again after so long.
 RETRY_S = 30.0
 # At what age a process that was read early is read again.
@@ -59,7 +58,6 @@ SETTLED_S = 60.0
 YOUNG_NS, SETTLED_NS = 2 * SECOND_NS, round(SETTLED_S * SECOND_NS)
 
 _NS_GET_PARENT, _NS_GET_OWNER_UID = 0xB702, 0xB704
-_ZOMBIES = frozenset((b"Z", b"X"))
 
 
 class Read(NamedTuple):
@@ -75,13 +73,13 @@ class Read(NamedTuple):
 class Commands:
     """Reads the table ``command``."""
 
-    def __init__(self, open_execs: Callable[[str], Execs] = PinnedExecs) -> None:
-        """Know no process yet. ``open_execs``: opens the kernel's reports, by the runtime folder.
+    def __init__(self, opens: Callable[[str], Execs] = open_execs) -> None:
+        """Know no process yet. ``opens``: opens the kernel's reports, by the runtime folder.
 
         ``way``: how executed programs are noticed, and why not by a better way, in one line.
         """
         self.way = ""
-        self._open_execs = open_execs
+        self._opens = opens
         self._execs: Execs | None = None
         self._opened_s = float("-inf")
         self._begin("", mask=True)
@@ -143,8 +141,8 @@ class Commands:
             self._execs.close()
             self._execs = None
         try:
-            self._execs = self._open_execs(runtime)
-            self.way = "by BPF"
+            self._execs = self._opens(runtime)
+            self.way = self._execs.way
         except Error as problem:
             self.way = f"by looking at /proc every {LOOK_S:g} s; not by {problem}"
         return self._take_execs(rows)
@@ -250,23 +248,8 @@ def read_process(proc: str, pid: int, *, mask: bool = True) -> Read:
     :raises OSError: where it is gone.
     :raises ValueError: where a file of /proc cannot be parsed.
     """
-    folder = f"{proc}/{pid}"
-    before = stat(content(f"{folder}/stat"))
-    tries = 0
-    while True:
-        tries += 1
-        program, raw = None, b""
-        if before.state not in _ZOMBIES:
-            try:
-                program = _bounded(os.readlink(f"{folder}/exe".encode()))
-            except OSError:
-                program = None  # Kernel threads have none, and not everybody may see it.
-            raw = content(f"{folder}/cmdline", RAW_BYTES_MAX + 1)
-        uid = status(content(f"{folder}/status")).uid
-        after = stat(content(f"{folder}/stat"))
-        if tries == TRIES_MAX or (after.start_ns, after.comm) == (before.start_ns, before.comm):
-            return Read(after.start_ns, after.comm, uid, program, command_line(raw, mask=mask))
-        before = after  # It executed a program meanwhile, its number was reused, or it keeps renaming itself.
+    start_ns, comm, uid, program, raw = read_raw(proc, pid)
+    return Read(start_ns, comm, uid, program and _bounded(program), command_line(raw, mask=mask))
 
 
 def account(proc: str, pid: int) -> int:

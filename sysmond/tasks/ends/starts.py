@@ -23,7 +23,7 @@ from sysmond.tasks.ends.netlink import BUFFER_BYTES
 # How long messages are gathered before processes are read: what lives as long has a name.
 GATHER_S = 0.01
 # How many processes are read in a second, and how many of them at once after a quiet one.
-READS_PER_S = 500
+READS_PER_S = 400
 # How many readings wait to be asked for: those of some seconds.
 WAITING_MAX = 8192
 # A reading that takes longer hangs, and so many may.

@@ -56,6 +56,7 @@ class Told:
     def __init__(self) -> None:
         self.execs: list[Exec] = []
         self.lost = 0
+        self.way = "by BPF"
         self.wakes: select.epoll | None = None
 
     def take(self) -> tuple[list[Exec], int]:

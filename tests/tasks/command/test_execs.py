@@ -16,7 +16,7 @@ from sysmond.errors import Error
 from sysmond.probe import Host
 from sysmond.tasks.bpf.loader import EXECS_BYTES, LoadRequest, load, unload
 from sysmond.tasks.command.commands import Commands
-from sysmond.tasks.command.execs import Exec, PinnedExecs, records
+from sysmond.tasks.command.execs import Exec, HeardExecs, PinnedExecs, open_execs, records
 from tests.support.commandrows import Row, rows_in
 from tests.support.waiting import wait_until
 
@@ -163,3 +163,78 @@ def test_records_of_the_ring_buffer() -> None:
         Exec(10, 8_000, 0, b"/sh", b"s" * 512, is_cut=True),
         Exec(11, 9_000, 0, b"/" * 255 + "…".encode(), b"", is_cut=False),
     ]
+
+
+@pytest.fixture
+def heard(tmp_path: Path) -> Iterator[HeardExecs]:
+    """The proc connector, where BPF is not."""
+    try:
+        execs = open_execs(str(tmp_path))
+    except Error as problem:
+        pytest.skip(f"unavailable here: {problem}")
+    assert isinstance(execs, HeardExecs)
+    yield execs
+    execs.close()
+
+
+def test_without_bpf_programs_that_ran_for_a_moment_have_their_command_lines(heard: HeardExecs) -> None:
+    host, source = Host(), Commands(lambda _: heard)
+    source.records(host, full=True)
+    assert source.way == "by proc connector; not by BPF: the loader of BPF programs has not run"
+    program = shutil.which("sleep") or ""
+    lines = [[program, "0.06", f"0.00{number:03}"] for number in range(60)]
+    running = [subprocess.Popen(line) for line in lines]
+    for process in running:
+        process.wait()
+    rows = {pid: row for _ in range(2) for pid, row in rows_in(source.records(host, full=False)).items()}
+    there = [(line, rows[process.pid]) for line, process in zip(lines, running, strict=True) if process.pid in rows]
+    assert len(there) >= 54
+    for line, row in there:
+        assert row.command == " ".join(line).encode()
+        assert (row.program, row.uid) == (os.path.realpath(program).encode(), os.getuid())
+
+
+def test_without_bpf_secrets_are_masked_and_long_lines_cut(heard: HeardExecs) -> None:
+    host, source = Host(), Commands(lambda _: heard)
+    source.records(host, full=True)
+    program = [sys.executable, "-Ic", "input()", "--password", "hunter2"]
+    with (
+        subprocess.Popen(program, stdin=subprocess.PIPE) as secret,
+        subprocess.Popen([*program, "x" * 5000], stdin=subprocess.PIPE) as long,
+    ):
+        rows: dict[int, Row] = {}
+
+        def are_there() -> bool:
+            rows.update(rows_in(source.records(host, full=False)))
+            return {secret.pid, long.pid} <= rows.keys()
+
+        wait_until(are_there)
+        secret.communicate(b"\n")
+        long.communicate(b"\n")
+    assert rows[secret.pid].command == f"{sys.executable} -Ic 'input()' --password ***".encode()
+    assert rows[long.pid].command.endswith("x…".encode())
+
+
+def test_without_bpf_starts_that_are_too_many_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sysmond.tasks.ends.starts.READS_PER_S", 0)
+    try:
+        source = HeardExecs(str(tmp_path), "")
+    except Error as problem:
+        pytest.skip(f"unavailable here: {problem}")
+    lost: list[int] = []
+
+    def are_counted() -> bool:
+        subprocess.run(["/bin/true"], check=True)
+        execs, more = source.take()
+        assert execs == []
+        lost.append(more)
+        return sum(lost) >= 5
+
+    wait_until(are_counted)
+    source.close()
+
+
+def test_without_bpf_the_loader_is_waited_for(tmp_path: Path, heard: HeardExecs) -> None:
+    assert heard.is_current()
+    (tmp_path / "bpf.json").write_text("{}", encoding="utf-8")
+    assert not heard.is_current()
