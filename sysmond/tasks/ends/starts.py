@@ -17,7 +17,8 @@ from threading import Lock, Thread
 from time import monotonic, monotonic_ns, sleep
 from typing import Generic, NamedTuple, TypeVar
 
-from sysmond.tasks.ends.connector import EXEC, FORK, Connector
+from sysmond.errors import Error
+from sysmond.tasks.ends.connector import EXEC, FORK, WHAT, Connector
 from sysmond.tasks.ends.netlink import BUFFER_BYTES
 
 # How long messages are gathered before processes are read: what lives as long has a name.
@@ -53,8 +54,14 @@ class Starts(Generic[Reading]):
 
         :raises Error: where the kernel sends nothing to this process.
         """
-        self._work = _Work(read, Connector(buffer_bytes, wanted))
-        self._work.begin()
+        connector = Connector(buffer_bytes, wanted)
+        try:
+            work = _Work(read, connector)
+            work.begin()
+        except (OSError, RuntimeError) as failure:
+            connector.close()
+            raise Error(f"{WHAT}: {failure}; expected a descriptor and a thread") from None
+        self._work = work
 
     def take(self) -> tuple[list[Start[Reading]], int]:
         """Give what was read since the call before, in order, and of how many starts nothing was.
@@ -91,7 +98,12 @@ class _Work(Generic[Reading]):
     def begin(self) -> None:
         """Start a thread; the one before, if any, ends when it gets on."""
         self._turn += 1
-        Thread(target=self._go_on, args=(self._turn,), name="starts", daemon=True).start()
+        try:
+            Thread(target=self._go_on, args=(self._turn,), name="starts", daemon=True).start()
+        except RuntimeError:
+            if self._turn == 1:  # Nobody else closes it.
+                os.close(self._ended)
+            raise
 
     def take(self) -> tuple[list[Start[Reading]], int]:
         if self._failure is not None:
@@ -132,6 +144,7 @@ class _Work(Generic[Reading]):
         except OSError as failure:
             self._failure = failure
         with self._lock:
+            self._is_over = True  # Whatever ended it: nobody writes into what is closed.
             self._connector.close()
             os.close(self._ended)
 

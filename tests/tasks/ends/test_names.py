@@ -410,3 +410,17 @@ def test_the_probe_names_what_ran_before_it_listened(tmp_path: Path) -> None:
     assert record["comm"].rstrip(b"\0") == b"sleep" or not ended.way.startswith("by proc connector;")
     assert record["cgroup"] != ABSENT
     assert record["start"] != ABSENT
+
+
+def test_where_no_thread_can_be_started_that_is_said_and_nothing_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    listening(lambda pid: pid).close()
+    wait_until(lambda: "starts" not in {thread.name for thread in threading.enumerate()})
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(Error, match="^proc connector: can't start new thread; expected a descriptor and a thread$"):
+        Starts(lambda pid: pid)
+    assert len(os.listdir("/proc/self/fd")) == before
