@@ -72,6 +72,8 @@ def budget(folders: Folders, options: argparse.Namespace) -> int:
         a_day = "–" if forecast["bytes_per_day"] is None else _megabytes(forecast["bytes_per_day"])
         used, whole = _megabytes(forecast["used_bytes"]), _megabytes(forecast["budget_bytes"])
         put(f"{tier:<14}{whole:>12}{used:>12}{a_day:>12}{keeps:>12}")
+    if any(forecast["days"] is None for forecast in answer.values()):
+        put("What is unknown yet is known after some hours of recording: events after a day.")
     return 0
 
 
