@@ -36,7 +36,7 @@ WINDOW_S = 10
 BPF_S = 10
 JOB_S = 60.0
 # Under loads of tasks it is what the parts cost by themselves, for which that is long enough.
-TASKS_S = 180
+TASKS_S = 60
 GROUPS = 100
 LOADS: dict[str, Load | None] = {
     "none": None,
