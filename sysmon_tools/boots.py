@@ -15,6 +15,7 @@ from sysmond.base.event_kinds import BOOT_ENDED
 from sysmond.base.model import ABSENT
 from sysmond.base.terminal import say
 from sysmond.errors import Error, UsageError
+from sysmond.machine import snapshot_file
 
 if TYPE_CHECKING:
     from sysmond.base.result import Boot, Event
@@ -41,6 +42,7 @@ RUNNING, IN_ORDER, UNKNOWN = "running", "in order", "unknown: power loss, hang o
 # Of what the next boot tells of it the first of these says most.
 _BY_WEIGHT = ("panic", "watchdog", IN_ORDER)
 NOT_RECORDED = "running, not recorded any more"
+NOT_KNOWN = "not known: a snapshot ends before the boot did"
 # What there is instead of the length of a boot; nothing where none was recorded.
 FINISHED, UNFINISHED, WITHOUT = "finished", "unfinished", "no systemd"
 # Rings of parts end at ticks of their own: the end of the recorder may come so long before the last row.
@@ -136,13 +138,14 @@ def boots(archive: "Archive") -> list[ListedBoot]:
     startups = measured(happened)
     kernels, inits = texts(archive, there, "host/kernel"), texts(archive, there, "init/name")
     late_ns = unfinished_ns(happened)
+    is_cut = snapshot_file.of(archive.state_dir) is not None
     afterwards = _afterwards(there, happened)
     return [
         ListedBoot(
             number - len(there) + 1,
             boot,
             kernels[number],
-            _ended(boot, happened, afterwards.get(number, {})),
+            _ended(boot, happened, afterwards.get(number, {}), is_cut=is_cut and boot == there[-1]),
             _started(startups, there[number - 1].end_ns if number else 0, boot.end_ns),
             any(boot.start_ns <= time_ns <= boot.end_ns + SECOND_NS for time_ns in late_ns),
             inits[number],
@@ -185,9 +188,14 @@ def _afterwards(there: Sequence["Boot"], happened: Sequence["Event"]) -> Mapping
     return ends
 
 
-def _ended(boot: "Boot", happened: Sequence["Event"], afterwards: Mapping[str, str]) -> str:
-    """How a boot ended, as far as what happened last, and what the next boot found, tells."""
+def _ended(boot: "Boot", happened: Sequence["Event"], afterwards: Mapping[str, str], *, is_cut: bool) -> str:
+    """How a boot ended, as far as what happened last, and what the next boot found, tells.
+
+    ``is_cut``: more may have been recorded of it than there is here.
+    """
     if boot.boot == clock.boot_id():
+        if is_cut:
+            return RUNNING
         is_silent = clock.relation().realtime_ns - boot.end_ns >= RUNNING_NS
         has_ended = any(event.kind == _ORDERLY and event.time_ns >= boot.end_ns - ORDERLY_NS for event in happened)
         return NOT_RECORDED if is_silent or has_ended else RUNNING
@@ -200,6 +208,8 @@ def _ended(boot: "Boot", happened: Sequence["Event"], afterwards: Mapping[str, s
         return f"{IN_ORDER}{after}"
     if known:
         return f"{known}: {afterwards[known]}"
+    if is_cut:
+        return NOT_KNOWN
     before = [event for event in last if event.kind in _TROUBLE]
     return f"{UNKNOWN}; {before[-1].kind} before it" if before else UNKNOWN
 

@@ -62,6 +62,7 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     put(f"from {first} to {last}:", *(f"  {with_unit(size, 'B'):>10}  {what}" for what, size in sorted(sizes.items())))
     if not options.list and file is not None:
         about: dict[str, object] = {"created_by": CREATED_BY, "from": first, "to": last, "classes": list(classes)}
+        about["anonymous"] = options.anonymize
         contents = [(path, image) for path, image, _ in files]
 
         def write(where: str) -> None:

@@ -33,6 +33,10 @@ def content(folder: str) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
+def without_manifest(folder: str) -> dict[str, bytes]:
+    return {path: image for path, image in content(folder).items() if path != snapshot_file.MANIFEST}
+
+
 def forged(path: Path, manifest: dict[str, Any], members: Sequence[tarfile.TarInfo]) -> Path:
     """A file that another program made."""
     image = json.dumps(manifest).encode()
@@ -60,8 +64,28 @@ def member(path: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     path = written(tmp_path / "a.sysmon")
     assert snapshot_file.is_one(str(path))
-    assert content(snapshot_file.unpacked(str(path))) == dict(FILES)
+    assert without_manifest(snapshot_file.unpacked(str(path))) == dict(FILES)
     assert snapshot_file.unpacked(str(path)) == snapshot_file.unpacked(str(path))
+
+
+def test_it_says_where_it_ends_and_now_is_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.sysmon"
+    with path.open("wb") as file:
+        snapshot_file.write(file, {"to": "2026-01-31T14:10:00.5+01:00", "anonymous": True}, FILES)
+    folder = snapshot_file.unpacked(str(path))
+    end_ns = 1_769_865_000_500_000_000
+    assert snapshot_file.of(folder) == (end_ns, True)
+    assert snapshot_file.now(folder).realtime_ns == end_ns
+    assert snapshot_file.named(folder) == str(path)
+
+
+@pytest.mark.parametrize("about", [{"to": "nonsense"}, {"to": 5}, {"format": "another"}])
+def test_any_other_folder_is_no_snapshot_and_its_now_is_that_of_the_clocks(tmp_path: Path, about: Any) -> None:
+    (tmp_path / snapshot_file.MANIFEST).write_text(json.dumps({**manifest(), **about}))
+    assert snapshot_file.of(str(tmp_path)) is None
+    assert snapshot_file.of(str(tmp_path / "missing")) is None
+    assert snapshot_file.now(str(tmp_path)).realtime_ns > 1_769_865_000_500_000_000
+    assert snapshot_file.named(str(tmp_path)) == str(tmp_path)
 
 
 def test_any_program_for_tar_reads_it(tmp_path: Path) -> None:
@@ -156,7 +180,7 @@ def test_a_damaged_file_gives_what_was_written_or_is_refused(tmp_path: Path) -> 
         if not snapshot_file.is_one(str(path)):
             continue
         try:
-            assert content(snapshot_file.unpacked(str(path))) == dict(FILES)
+            assert without_manifest(snapshot_file.unpacked(str(path))) == dict(FILES)
         except Error as refusal:
             refused.append(str(refusal))
     assert len(refused) > 100

@@ -72,6 +72,19 @@ def test_one_for_strangers_names_nobody(folders: Folders, tmp_path: Path, capsys
     assert "updatedb" not in said
 
 
+@pytest.mark.parametrize("more", [(), ("--anonymize",)])
+def test_it_does_not_say_how_a_boot_ended_that_went_on(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    file = str(tmp_path / "incident.sysmon")
+    assert run(folders, FROM, TO, *more, "-o", file) == 0
+    capsys.readouterr()
+    assert sysmon.main(["boots", "--state-dir", file]) == 0
+    assert ",not known: a snapshot ends before the boot did," in capsys.readouterr().out
+    assert sysmon.main(["boots", "--state-dir", folders.state, "--runtime-dir", folders.runtime]) == 0
+    assert "unknown: power loss" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "words",
     [
