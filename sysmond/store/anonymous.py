@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from sysmond.base.event_kinds import BOOT_ENDED
 from sysmond.base.model import ABSENT, Table
 from sysmond.base.result import Int64Array
 from sysmond.store.of_ring import Block, BootEvent, Hole, Recording, SeriesKey
@@ -61,6 +62,11 @@ _NUMBERED_TEXTS = {
     ("smart", "model"): "model",
     ("battery", "model"): "model",
 }
+# What events are about that is called alike on all machines, by kind: what may stand there is listed.
+_PLAIN_SUBJECTS = {
+    "pressure": {"cpu", "io", "irq", "memory"},
+    BOOT_ENDED: {"in order", "panic", "unknown", "watchdog"},
+}
 # The whole, in tables of parts, and the root of cgroups and file systems.
 _PLAIN_NAMES = frozenset({"", "total", "/"})
 
@@ -94,7 +100,8 @@ class Anonymity:
 
     def event(self, event: BootEvent) -> BootEvent:
         """An event: what happened, and when, and of each thing the same number."""
-        subject = self._number("thing", event.subject)
+        is_plain = event.subject in _PLAIN_SUBJECTS.get(event.kind, ())
+        subject = event.subject if is_plain else self._number("thing", event.subject)
         return event._replace(boot=self.boot(event.boot), subject=subject, text="", detail="")
 
     def holes(self, holes: Iterable[Hole]) -> Iterator[Hole]:

@@ -21,7 +21,9 @@ from sysmond.machine import snapshot_file
 from sysmond.machine.folders import Folders
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.writer import RingWriter
+from sysmond.store.anonymous import Anonymity
 from sysmond.store.excerpt import ExcerptFile
+from sysmond.store.of_ring import BootEvent
 from sysmond.tasks.tables import CGROUP_NAME, EXITS, PROCESS
 from tests.support.longarchive import BOOT, BOOTED_NS, Row, relation, ring
 
@@ -127,6 +129,21 @@ def test_nothing_that_was_planted_is_in_it(folders: Folders) -> None:
     assert [word for word in PLANTED if any(code in nameless for code in spelled(word))] == []
     assert BOOT.encode() in named
     assert BOOT.encode() not in nameless
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "expected"),
+    [
+        ("pressure", "io", "io"),
+        ("boot ended", "panic", "panic"),
+        ("boot ended", "my secret", "thing-1"),
+        ("disk error", "io", "thing-1"),
+    ],
+)
+def test_what_is_called_alike_on_all_machines_stays(kind: str, subject: str, expected: str) -> None:
+    event = BootEvent(BOOT, 1, kind, subject, "of disk", "sda")
+    nameless = Anonymity().event(event)
+    assert (nameless.kind, nameless.subject, nameless.text, nameless.detail) == (kind, expected, "", "")
 
 
 def test_what_is_left_can_still_be_put_together(folders: Folders, tmp_path: Path) -> None:
