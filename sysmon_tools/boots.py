@@ -15,7 +15,6 @@ from sysmond.base.event_kinds import BOOT_ENDED
 from sysmond.base.model import ABSENT
 from sysmond.base.terminal import say
 from sysmond.errors import Error, UsageError
-from sysmond.machine import snapshot_file
 
 if TYPE_CHECKING:
     from sysmond.base.result import Boot, Event
@@ -138,7 +137,7 @@ def boots(archive: "Archive") -> list[ListedBoot]:
     startups = measured(happened)
     kernels, inits = texts(archive, there, "host/kernel"), texts(archive, there, "init/name")
     late_ns = unfinished_ns(happened)
-    is_cut = snapshot_file.of(archive.state_dir) is not None
+    is_cut = archive.is_snapshot
     afterwards = _afterwards(there, happened)
     return [
         ListedBoot(
@@ -207,7 +206,7 @@ def _ended(boot: "Boot", happened: Sequence["Event"], afterwards: Mapping[str, s
         after = f", {(boot.end_ns - requested_ns[-1]) / SECOND_NS:.0f} s after it was requested" if requested_ns else ""
         return f"{IN_ORDER}{after}"
     if known:
-        return f"{known}: {afterwards[known]}"
+        return f"{known}: {afterwards[known]}".removesuffix(": ")  # Without names, no text says more.
     if is_cut:
         return NOT_KNOWN
     before = [event for event in last if event.kind in _TROUBLE]

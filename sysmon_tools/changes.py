@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from sysmon_tools.output import add_format
-from sysmond.base import clock, timespec
+from sysmond.base import timespec
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.paths import naming
 from sysmond.errors import Error
@@ -69,7 +69,7 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     """
     from sysmon_tools.rows import RowTable, send_rows  # noqa: PLC0415  numpy: --help needs none of it
 
-    start_ns, end_ns = timespec.parse_span(options.start, options.end, clock.relation())
+    start_ns, end_ns = timespec.parse_span(options.start, options.end, archive.now())
     changes = [
         *_boots(archive, start_ns, end_ns),
         *_changed(archive, start_ns, end_ns, by_package=options.packages, is_all=options.all),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sysmon_tools import presets
 from sysmon_tools.output import add_format
 from sysmon_tools.quantities import with_unit
-from sysmond.base import clock, timespec
+from sysmond.base import timespec
 from sysmond.errors import Error, UsageError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
 
     if options.top < 1:
         raise UsageError(f"--top {options.top}: expected 1 or more")
-    now = clock.relation()
+    now = archive.now()
     before, after = read_span(options.before, now), read_span(options.after, now)
     found = [*_series(archive, options.paths, before, after)]
     if not options.paths:

@@ -36,6 +36,7 @@ from sysmond.machine.commandline import Parser
 if TYPE_CHECKING:
     from sysmon_tools.grid import Display
     from sysmon_tools.style import Style
+    from sysmond.base.clock import Relation
     from sysmond.base.result import Entry, LongEntry, Result
     from sysmond.history import Archive
 
@@ -101,6 +102,9 @@ class Queryable(Protocol):
 
     warnings: list[str]
     state_dir: str
+
+    def now(self) -> "Relation":
+        """Read the clocks from which relative times count."""
 
     def catalogue(self, *patterns: str, boot: str | int | None = None, derived: bool = False) -> "list[Entry]":
         """List what is recorded."""
@@ -470,11 +474,10 @@ def _is_for_people() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def _range_ns(options: argparse.Namespace) -> tuple[int | None, int | None]:
+def _range_ns(options: argparse.Namespace, now: "Relation") -> tuple[int | None, int | None]:
     """Read --from and --to, for what is decided here; history reads them itself."""
-    from sysmond.base import clock, timespec  # noqa: PLC0415  as above
+    from sysmond.base import timespec  # noqa: PLC0415  as above
 
-    now = clock.relation()
     start, end = options.start, options.end
     return (
         None if start is None else timespec.parse_moment(start, now),
@@ -496,7 +499,7 @@ def _list(archive: Queryable, options: argparse.Namespace, chosen: str) -> list[
     from sysmon_tools import listing  # noqa: PLC0415  as above
     from sysmond.base.paths import naming  # noqa: PLC0415  as above
 
-    start_ns, end_ns = _range_ns(options)
+    start_ns, end_ns = _range_ns(options, archive.now())
     recorded: dict[str, Entry | LongEntry] = {}
     long_tables = archive.long_tables(boot=options.boot)
     warnings = list(archive.warnings)

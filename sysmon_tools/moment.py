@@ -4,6 +4,7 @@
 It has no engine of its own: everything is asked of ``sysmond.history``, as anybody can.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from math import isfinite
@@ -95,6 +96,14 @@ def of_now(now_ns: int) -> View:
     return View(now_ns - NOW_BACK_NS, 0)
 
 
+def last_view(archive: Archive) -> View | None:
+    """The last moment of a file, to which nothing more comes; None for an archive that may go on, or is empty."""
+    if not archive.is_snapshot and not os.path.isfile(archive.place.state):
+        return None
+    last_ns = archive.last_ns()
+    return None if last_ns is None else View(last_ns - NOW_BACK_NS)
+
+
 class MomentScene(NamedTuple):
     """All that a page shows. ``asked_ns``: at which moment nothing is recorded; this is the nearest one."""
 
@@ -108,6 +117,7 @@ class MomentScene(NamedTuple):
     gaps: Sequence[Gap] = ()
     warnings: Sequence[str] = ()
     asked_ns: int | None = None
+    is_snapshot: bool = False
 
 
 def look(
@@ -149,6 +159,7 @@ def look(
             if gap.start_ns < min(end_ns, now_ns) and gap.end_ns > start_ns and gap.cause is not Cause.IN_THE_FUTURE
         ],
         list(dict.fromkeys(window.warnings)),
+        is_snapshot=archive.is_snapshot,
     )
 
 

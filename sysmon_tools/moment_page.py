@@ -61,7 +61,10 @@ def head(moment: MomentScene, *, is_live: bool = False) -> Text:
     away_s = (moment.now_ns - view.at_ns) / SECOND_NS
     ago = f"{duration(away_s)} ago" if away_s >= 1 else "now" if away_s > -1 else f"in {duration(-away_s)}"
     parts = ["REPLAY", local(view.at_ns), ago]
-    if is_live and moment.asked_ns is None:
+    if moment.is_snapshot:
+        before = f"{duration(away_s)} before its end" if away_s >= 1 else "its end"
+        parts = ["SNAPSHOT", local(view.at_ns), before]
+    elif is_live and moment.asked_ns is None:
         parts = ["LIVE", local(view.at_ns)]
     parts += [f"showing {duration(view.span_ns / SECOND_NS)}, curves by {duration(view.step_ns / SECOND_NS)}"]
     return Text.assemble((moment.host or "sysmon", "bold cyan"), f"  {' · '.join(parts)}")

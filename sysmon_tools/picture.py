@@ -13,6 +13,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.event_kinds import is_minor
 from sysmond.base.model import Cause, Sensitivity
 from sysmond.base.result import Column, Event, Float64Array, Gap, Int64Array, Result
+from sysmond.base.timespec import format_time
 from sysmond.errors import Error, UsageError
 from sysmond.history import Archive
 
@@ -86,9 +87,9 @@ def look(archive: Archive, paths: Sequence[str], start_ns: int, end_ns: int, buc
     numbers = {path: stats for path, stats in by_path.items() if next(iter(stats.values())).texts is None}
     texts = [f"{path}: holds texts; a picture has numbers" for path in by_path if path not in numbers]
     if not numbers:
-        raise Error("; ".join(texts) or f"{' '.join(paths)}: nothing of it is recorded in that range")
+        raise Error("; ".join(texts) or f"{' '.join(paths)}: nothing of it is recorded {_range(start_ns, end_ns)}")
     if not any(np.isfinite(column.values).any() for stats in numbers.values() for column in stats.values()):
-        raise Error(f"{' '.join(paths)}: nothing was recorded in that range")
+        raise Error(f"{' '.join(paths)}: nothing was recorded {_range(start_ns, end_ns)}")
     if len(numbers) > CURVES_MAX:
         raise UsageError(f"{len(numbers)} series; expected at most {CURVES_MAX}: name a metric, or an @instance")
     panels: dict[str, list[Trace]] = {}
@@ -108,6 +109,12 @@ def look(archive: Archive, paths: Sequence[str], start_ns: int, end_ns: int, buc
         (*archive.warnings, *result.warnings, *texts),
         result.sensitivity is Sensitivity.RESTRICTED,
     )
+
+
+def _range(start_ns: int, end_ns: int) -> str:
+    """Spell a range, to the second."""
+    first, last = (format_time(time_ns // SECOND_NS * SECOND_NS) for time_ns in (start_ns, end_ns))
+    return f"from {first} to {last}"
 
 
 def _ask(archive: Archive, paths: Sequence[str], start_ns: int, end_ns: int, step: str) -> Result:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sysmon_tools import presets
 from sysmon_tools.output import put_text
-from sysmond.base import clock, timespec
+from sysmond.base import timespec
 from sysmond.base.terminal import put
 from sysmond.errors import UsageError
 
@@ -20,7 +20,7 @@ SVG_BUCKETS = 800
 HTML_VALUES = 26_000
 HTML_CURVES_OF = 3
 _ROOM = 14
-_START = "-1h"
+_LENGTH = "1h"
 
 
 def add_options(made: argparse.ArgumentParser) -> None:
@@ -28,8 +28,9 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add = made.add_argument
     add("paths", nargs="*", metavar="PATH", help="series to draw, as for sysmon-extract: cpu/busy@total, 'disk/await'")
     add("--preset", metavar="NAME,...", action="append", default=[], help="the paths that people ask for daily")
-    add("--from", "--since", dest="start", metavar="T", default=_START, help="first moment (default: an hour ago)")
-    add("--to", "--until", dest="end", metavar="T", default="now", help="up to this moment (default: now)")
+    add("--from", "--since", dest="start", metavar="T", help="first moment (default: an hour ago; of an archive"
+        " into which nobody records, its last hour)")  # fmt: skip
+    add("--to", "--until", dest="end", metavar="T", help="up to this moment (default: now)")
     add("--sample", "--interval", "--step", dest="sample", metavar="STEP", default="", help="length of a bucket"
         " (default: as fits)")  # fmt: skip
     add("--output-file", "-o", metavar="F", help="write an SVG file, F.svg, or a page for a browser that zooms, F.html"
@@ -53,7 +54,7 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     file: str | None = options.output_file
     if file is not None and not file.endswith((SVG, HTML)):
         raise UsageError(f"{file}: a picture is SVG or HTML; expected a name that ends in {SVG} or {HTML}")
-    start_ns, end_ns = timespec.parse_span(options.start, options.end, clock.relation())
+    start_ns, end_ns = archive.span(options.start, options.end, _LENGTH)
     if options.sample:
         timespec.parse_step(options.sample)
     notation = timespec.Notation.UTC if options.utc else timespec.Notation.LOCAL

@@ -6,14 +6,14 @@ what happened. Only what everybody may read, unless more is asked for.
 """
 
 import argparse
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING
 
 from sysmon_tools.output import put_text
-from sysmond.base import clock, timespec
+from sysmon_tools.snapshot import names_whom
+from sysmond.base import timespec
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Sensitivity
 from sysmond.base.terminal import printable, put
@@ -71,11 +71,11 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     file: str = options.output_file
     if not file.endswith(SUFFIX):
         raise UsageError(f"{file}: a report is a page for a browser; expected a name that ends in {SUFFIX}")
-    at_ns = timespec.parse_moment(options.at, clock.relation())
+    at_ns = timespec.parse_moment(options.at, archive.now())
     around_ns = timespec.parse_step(options.around)
     if not options.restricted:
         archive = Archive(archive.place, classes=(Sensitivity.PUBLIC,))
-    seen = moment.look(archive, moment.View(at_ns), time.time_ns())
+    seen = moment.look(archive, moment.View(at_ns), archive.now().realtime_ns)
     by_disk = moment.processes(archive, seen.view._replace(order="disk"))
     pictures = _pictures(archive, seen.view.at_ns, around_ns)
     whole = "".join(_page(seen, by_disk, pictures, Style(), is_restricted=options.restricted))
@@ -86,7 +86,7 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
         put(f"nothing is recorded at {timespec.format_time(at_ns)}; this is the nearest moment, "
             f"{timespec.format_time(seen.view.at_ns // SECOND_NS * SECOND_NS)}")  # fmt: skip
     counted = f"{min(ROWS_MAX, len(seen.processes))} processes, {min(ROWS_MAX, len(seen.waits))} waits"
-    put(f"{file}: {names}; {counted}, {len(seen.events)} events. It names programs, users and devices.")
+    put(f"{file}: {names}; {counted}, {len(seen.events)} events. {names_whom(is_anonymous=archive.is_anonymous)}")
     return list(dict.fromkeys(seen.warnings))
 
 
@@ -95,7 +95,7 @@ def _pictures(archive: "Archive", at_ns: int, around_ns: int) -> list[tuple[str,
     from sysmon_tools import picture  # noqa: PLC0415  as above
 
     start_ns = (at_ns - around_ns // 2) // SECOND_NS * SECOND_NS
-    end_ns = min(start_ns + around_ns, time.time_ns())
+    end_ns = min(start_ns + around_ns, archive.now().realtime_ns)
     there = {name for entry in archive.catalogue(derived=True) for name in (entry.path, entry.path.partition("@")[0])}
     drawn = []
     for name, paths in PICTURES:

@@ -6,13 +6,16 @@ may read, unless more is asked for, and nothing of another time.
 """
 
 import argparse
+import os
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from sysmon_tools.output import put_in_place
 from sysmon_tools.quantities import with_unit
 from sysmond import CREATED_BY
-from sysmond.base import clock, timespec
+from sysmond.base import timespec
+from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Sensitivity
 from sysmond.base.terminal import put
 from sysmond.errors import UsageError
@@ -22,21 +25,34 @@ from sysmond.machine.snapshot_file import SUFFIX
 if TYPE_CHECKING:
     from sysmond.history import Archive
 
-_START = "-10min"
+_LENGTH = "10min"
 WIDE = "all other tables"
 
 
 def add_options(made: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     add = made.add_argument
-    add("--from", "--since", dest="start", metavar="T", default=_START, help="first moment (default: 10 minutes ago)")
-    add("--to", "--until", dest="end", metavar="T", default="now", help="up to this moment (default: now)")
+    add("--from", "--since", dest="start", metavar="T", help="first moment (default: 10 minutes ago; of an archive"
+        " into which nobody records, its last 10 minutes)")  # fmt: skip
+    add("--to", "--until", dest="end", metavar="T", help="up to this moment (default: now)")
     add("--restricted", action="store_true", help="also what not everybody may read, as far as you may: command lines,"
         " addresses, the kernel's messages, what threads waited for")  # fmt: skip
-    add("--anonymize", action="store_true", help="names become numbers (program-1, disk-2), other texts are left out:"
+    add("--anonymize", action="store_true", help="names become numbers (program-1, device-2), other texts are left out:"
         " for strangers")  # fmt: skip
     add("--list", action="store_true", help="only tell what would be in it")
-    add("--output-file", "-o", metavar=f"F{SUFFIX}", help="write it there")
+    add("--output-file", "-o", metavar=f"F{SUFFIX}", help="write it there"
+        f" (default: sysmon-YYYYmmdd-HHMM{SUFFIX}, by its last moment)")  # fmt: skip
+    add("--force", action="store_true", help="write over a file that is there")
+
+
+def file_name(at_ns: int) -> str:
+    """How a snapshot of a moment is called where nobody says it: by the local time."""
+    return f"sysmon-{time.strftime('%Y%m%d-%H%M', time.localtime(at_ns // SECOND_NS))}{SUFFIX}"
+
+
+def names_whom(*, is_anonymous: bool) -> str:
+    """Tell whom a file names that somebody may send."""
+    return "It names nobody." if is_anonymous else "It names programs, users and devices."
 
 
 def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
@@ -47,11 +63,15 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     from sysmond.history import Archive  # noqa: PLC0415  not before the command line is right
 
     file: str | None = options.output_file
-    if not options.list and (file is None or not file.endswith(SUFFIX)):
-        raise UsageError(f"--output-file {file or ''}: expected a name that ends in {SUFFIX}".replace("  ", " "))
+    if file is not None and not file.endswith(SUFFIX):
+        raise UsageError(f"--output-file {file}: expected a name that ends in {SUFFIX}")
     if options.anonymize and options.restricted:
         raise UsageError("--anonymize and --restricted: expected only one of them")
-    start_ns, end_ns = timespec.parse_span(options.start, options.end, clock.relation())
+    start_ns, end_ns = archive.span(options.start, options.end, _LENGTH)
+    end_ns = max(start_ns + 1, min(end_ns, archive.now().realtime_ns))  # Of what is still to come it knows nothing.
+    file = file or file_name(end_ns)
+    if not options.list and not options.force and os.path.lexists(file):
+        raise UsageError(f"{file}: is there already; expected another name (-o), or --force, which writes over it")
     classes = tuple(Sensitivity) if options.restricted else (Sensitivity.PUBLIC,)
     archive = Archive(archive.place, classes=classes)
     files = archive.excerpt(start_ns, end_ns, anonymous=options.anonymize)
@@ -60,9 +80,9 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
         sizes[f"{table or WIDE}{' (restricted)' * path.startswith(Sensitivity.RESTRICTED)}"] += len(image)
     first, last = (timespec.format_time(time_ns) for time_ns in (start_ns, end_ns))
     put(f"from {first} to {last}:", *(f"  {with_unit(size, 'B'):>10}  {what}" for what, size in sorted(sizes.items())))
-    if not options.list and file is not None:
+    if not options.list:
         about: dict[str, object] = {"created_by": CREATED_BY, "from": first, "to": last, "classes": list(classes)}
-        about["anonymous"] = options.anonymize
+        about["anonymous"] = options.anonymize or archive.is_anonymous
         contents = [(path, image) for path, image, _ in files]
 
         def write(where: str) -> None:
@@ -70,6 +90,6 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
                 snapshot_file.write(target, about, contents)
 
         put_in_place(file, write, is_restricted=options.restricted)
-        names = "It names nobody." if options.anonymize else "It names programs, users and devices."
+        names = names_whom(is_anonymous=options.anonymize or archive.is_anonymous)
         put(f"{file}: written; 'sysmon --state-dir {file}' shows it. {names}")
     return archive.warnings

@@ -190,6 +190,8 @@ def _run(options: argparse.Namespace) -> int:
             raise
         _sample(options)
         return 0
+    if options.at is not None and options.command not in COMMANDS:  # In a snapshot, now is its end.
+        options.at_ns = timespec.parse_moment(options.at, archive.now())
     if options.command in COMMANDS:
         return _tell(COMMANDS[options.command](archive, options))
     introduction = recorders.introduction(archive.place, system=options.system)
@@ -219,8 +221,10 @@ def _print(archive: "Archive", options: argparse.Namespace) -> None:
         if number:
             time.sleep(1.0)
             put("")
-        now_ns = time.time_ns()
+        now_ns = archive.now().realtime_ns
         view = moment.of_now(now_ns) if options.at_ns is None else moment.View(options.at_ns)
+        if options.at_ns is None and (last := moment.last_view(archive)):
+            view = last
         shown = moment.look(archive, view, now_ns)
         lines = moment_page.page(shown, PLAIN_WIDTH, PLAIN_HEIGHT, ASCII_SIGNS if is_ascii else SIGNS)
         put(*(line.plain.rstrip() for line in lines))
@@ -239,24 +243,25 @@ def _sample(options: argparse.Namespace) -> None:
 
 def _draw(archive: "Archive", options: argparse.Namespace, introduction: str) -> None:
     """The screen, until somebody has enough."""
-    from sysmon_tools.moment import View  # noqa: PLC0415  as above
+    from sysmon_tools.moment import View, last_view  # noqa: PLC0415  as above
     from sysmon_tools.screen import look, preferences  # noqa: PLC0415  as above
     from sysmon_tools.screen.app import SysmonApp  # noqa: PLC0415  as above
     from sysmond.store.holdings import staying_open  # noqa: PLC0415  as above
 
     for fixed in ("COLUMNS", "LINES"):
         os.environ.pop(fixed, None)
-    at_ns: int | None = options.at_ns
-    if at_ns is None and options.state_dir and os.path.isfile(options.state_dir):  # Nothing more comes to a file.
-        at_ns = max((boot.end_ns for boot in archive.boots()), default=None)
-    begin = look.live(time.time_ns()) if at_ns is None else look.Look(View(at_ns))
+    last = last_view(archive)
+    view = last if options.at_ns is None else View(options.at_ns)
+    begin = look.live(time.time_ns()) if view is None else look.Look(view)
     try:
         preferred = preferences.read(preferences.place(os.environ))
     except Error as problem:
         preferred, introduction = preferences.default(), str(problem)
     where = argparse.Namespace(**{**vars(options), "bus": None})
+    end_ns = archive.now().realtime_ns
+    now = (lambda: end_ns) if last else time.time_ns
     with staying_open():
-        SysmonApp(archive, begin, where, introduction, preferred=preferred).run()
+        SysmonApp(archive, begin, where, introduction, now, preferred).run()
 
 
 if __name__ == "__main__":

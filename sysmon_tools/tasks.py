@@ -7,7 +7,6 @@ The options are those of ``sysmon-extract``, and some of its own. Imports are la
 import argparse
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -257,10 +256,10 @@ def _tree(archive: "Archive", options: argparse.Namespace, *, indented: bool) ->
     """The processes that were there at a moment, children below their parents."""
     import numpy as np  # noqa: PLC0415  as above
 
-    from sysmond.base import clock, timespec  # noqa: PLC0415  as above
+    from sysmond.base import timespec  # noqa: PLC0415  as above
     from sysmond.base.result import Column  # noqa: PLC0415  as above
 
-    now = clock.relation()
+    now = archive.now()
     at_ns = now.realtime_ns if options.at is None else timespec.parse_moment(options.at, now)
     start_ns = at_ns - timespec.parse_step(options.sample or TREE_SPAN)
     labels = options.columns or _TREE_COLUMNS
@@ -342,16 +341,16 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Result":
     """One process, a row a step, and what is recorded of its begin and end."""
     import numpy as np  # noqa: PLC0415  as above
 
-    from sysmond.base import clock, timespec  # noqa: PLC0415  as above
+    from sysmond.base import timespec  # noqa: PLC0415  as above
 
     where = f"pid = {options.pid}"
     if options.started is not None:
-        start_ns = timespec.parse_moment(options.started, clock.relation())
+        start_ns = timespec.parse_moment(options.started, archive.now())
         low, high = (
             timespec.format_time(start_ns + off, timespec.Notation.EPOCH) for off in (-_SECOND_NS, 2 * _SECOND_NS)
         )
         where += f" and start >= {low} and start < {high}"
-    asked_ns = time.time_ns()
+    asked_ns = archive.now().realtime_ns
     whole = _ask(
         archive, options, "start,end,comm", where=where, step=None, group_by="", top=0, percentile=None, stat=None
     )
@@ -375,7 +374,7 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Result":
     labels = options.columns or _LIFE_COLUMNS
     changed = {"where": where, "start": start, "step": step, "top": 0, "group_by": "", "percentile": None, "stat": None}
     # The second in which it ended is whole; what is still to come of it is no gap.
-    end = min(last_ns + _SECOND_NS, time.time_ns()) if options.end is None else options.end
+    end = min(last_ns + _SECOND_NS, archive.now().realtime_ns) if options.end is None else options.end
     answer = _ask(archive, options, labels, **changed, end=end)
     order = np.argsort(answer.times_ns, kind="stable")
     columns = tuple(column.at(order) for column in answer.columns)

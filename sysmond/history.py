@@ -16,11 +16,12 @@ from sysmond.answers import dropping, times
 from sysmond.answers.rows import summary as summaries
 from sysmond.answers.times import Length, Moment
 from sysmond.base import paths, statistic, timespec
+from sysmond.base.clock import Relation
 from sysmond.base.model import EVENTS, Metric, Sensitivity, series_path
 from sysmond.base.result import Boot, Entry, Event, LongEntry, Result
 from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import Error, UsageError
-from sysmond.machine import recorders
+from sysmond.machine import recorders, snapshot_note
 from sysmond.machine.folders import Folders
 from sysmond.store import archive
 from sysmond.store.holdings import Holdings
@@ -84,11 +85,45 @@ class Archive:
         self._classes = tuple(classes)
         self.place = place
         """Where it lies."""
-        self.state_dir = place.state
+        self.state_dir = snapshot_note.named(place.state)
+        """How people call it: a snapshot by its file."""
         self.warnings: list[str] = []
 
     def __repr__(self) -> str:
         return f"<Archive {self.state_dir}>"
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether it is a part of another archive: nothing is known of what came after it."""
+        return snapshot_note.of(self.place.state) is not None
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether names became numbers in it."""
+        said = snapshot_note.of(self.place.state)
+        return said is not None and said.is_anonymous
+
+    def now(self) -> Relation:
+        """The clocks from which relative times count: in a snapshot, now is its end."""
+        return snapshot_note.now(self.place.state)
+
+    def last_ns(self) -> int | None:
+        """When anything was recorded last; None where nothing is."""
+        return max((boot.end_ns for boot in self.boots()), default=None)
+
+    def span(self, start: str | None, end: str | None, length: str) -> tuple[int, int]:
+        """Read a range in which something is to be seen, [start, end) in UTC ns: without a start, its last ``length``.
+
+        Where neither is given it ends now, and in a folder that is read alone, into which nobody records, with the last
+        that is there.
+
+        :raises UsageError: for a wrong time, and for a range that ends before it begins.
+        """
+        now = self.now()
+        if start is end is None and self.place.state == self.place.runtime and (last_ns := self.last_ns()) is not None:
+            past_ns = max(0, now.realtime_ns - last_ns - 1)
+            now = Relation(*(time_ns - past_ns for time_ns in now))
+        return timespec.parse_span(start or f"-{length}", end or "now", now)
 
     def catalogue(self, *patterns: str, boot: str | int | None = None, derived: bool = False) -> list[Entry]:
         """What has been recorded: one entry a series, sorted by path; with ``derived`` what follows from it, too.
@@ -195,7 +230,7 @@ class Archive:
 
         :raises UsageError: for a wrong time, and for a boot that was not recorded.
         """
-        when = times.read(start, FOREVER_NS if end is None else end, is_open=True)
+        when = times.read(start, FOREVER_NS if end is None else end, is_open=True, now=self.now())
         return _chosen(self._events(when.start_ns, when.end_ns, boot), kind, subject)
 
     def _events(self, start_ns: int, end_ns: int, boot: str | int | None) -> Sequence[Event]:
@@ -247,7 +282,7 @@ class Archive:
             summaries.check(step=request.step, stat=request.stat, raw=request.raw, explain=request.explain)
             request = request._replace(stat=summaries.STATISTICS)
         stats = _statistics("mean" if request.stat is None else request.stat)
-        when = times.read(request.start, request.end, request.step, is_open=request.boot is not None)
+        when = times.read(request.start, request.end, request.step, is_open=request.boot is not None, now=self.now())
         of_wide, of_long = self._by_kind(request.patterns or ("*",))
         asked = wide.SeriesQuestion(
             of_wide,
@@ -401,7 +436,7 @@ class Archive:
         from sysmond.store import excerpt, holdings  # noqa: PLC0415  as above
         from sysmond.store.anonymous import Anonymity  # noqa: PLC0415  as above
 
-        asked = times.read(start, end, is_open=False)
+        asked = times.read(start, end, is_open=False, now=self.now())
         span = excerpt.ExcerptSpan(asked.start_ns, asked.end_ns)
         warnings: list[str] = []
         files = holdings.anew(

@@ -22,6 +22,7 @@ from textual.widgets import Input
 
 from sysmon_tools import moment_page
 from sysmon_tools.key_values import spelled_line
+from sysmon_tools.moment import last_view
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS
 from sysmon_tools.screen import acting, keys, preferences, subjects
 from sysmon_tools.screen.lines import Lines, TableLines
@@ -31,14 +32,13 @@ from sysmon_tools.screen.question import HIDDEN, Questions, ScreenPage, SheetRow
 from sysmon_tools.screen.subjects import PAST, ProcessRow, Subject
 from sysmon_tools.screen.views import BY_NAME, EVENTS_VIEW, VIEWS, WAITS
 from sysmon_tools.show import Text, console
+from sysmon_tools.snapshot import file_name
 from sysmon_tools.targets import GroupTarget
-from sysmond.base import clock
-from sysmond.base.clock import SECOND_NS
+from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.terminal import printable
 from sysmond.base.timespec import format_time, parse_moment
 from sysmond.errors import Error, UsageError
 from sysmond.history import Archive
-from sysmond.machine.snapshot_file import SUFFIX
 
 if TYPE_CHECKING:
     from textual.timer import Timer
@@ -104,6 +104,7 @@ class SysmonApp(App[None]):
         is_ascii = console().options.ascii_only
         self._signs = ASCII_SIGNS if is_ascii else SIGNS
         self._archive = archive
+        self._last = last_view(archive)
         preferred = preferred or preferences.default()
         self._keys = preferred.keys
         self._questions = Questions(archive, is_ascii=is_ascii, chosen=preferred.columns)
@@ -217,7 +218,7 @@ class SysmonApp(App[None]):
         self._rows.display = has_rows and not says
         self._lists.display = not self._rows.display
         self._lists.draw(self._instead(width, height, says))
-        footer = keys.footer(self._keys, is_live=look.is_live)
+        footer = keys.footer(self._keys, is_live=look.is_live, is_snapshot=self._archive.is_snapshot)
         self._foot.draw([Text(footer if self._prompt is None else self._prompt.says, "dim")])
 
     def _instead(self, width: int, height: int, says: str) -> list[Text]:
@@ -301,12 +302,17 @@ class SysmonApp(App[None]):
             self._ask_for(PROMPTS[action])
         else:
             around = Around(self._page.scene.curves, self._page.scene.events) if self._page else Around((), ())
+            is_end = action == "pause" and self._archive.is_snapshot
             look = moved(self._look, action, around, self._now())
+            if is_end and self._last:
+                look = at(self._look, self._last.at_ns, self._now())
             if look == self._look and action in {"next event", "previous event"}:
                 self._said = (
                     f"no {'later' if action == 'next event' else 'earlier'} event in sight; - shows a longer time"
                 )
             self._go(look)
+            if is_end:
+                self._said = "a snapshot: nothing is known of what came after"
         self._draw()
 
     def _done(self) -> dict[str, Callable[[], None]]:
@@ -392,8 +398,7 @@ class SysmonApp(App[None]):
                 text=",".join(f"{name}:{widths[name]}" if name in widths else name for name in names)
             )
         if prompt is not None and prompt.action == "snapshot":
-            when = time.strftime("%Y%m%d-%H%M", time.localtime(self._look.moment.at_ns // SECOND_NS))
-            prompt = prompt._replace(text=f"sysmon-{when}{SUFFIX}")
+            prompt = prompt._replace(text=file_name(self._look.moment.at_ns))
         self._prompt = prompt
         self._input.display = prompt is not None
         if prompt is None:
@@ -424,7 +429,7 @@ class SysmonApp(App[None]):
         now_ns = self._now()
         match action:
             case "jump":
-                self._go(at(self._look, _jumped(self._look, text), now_ns))
+                self._go(at(self._look, _jumped(self._look, text, self._archive.now()), now_ns))
             case "search":
                 if not self._rows.search(text, 0):
                     self._said = f"{text!r}: not in these rows"
@@ -589,9 +594,8 @@ def _order(look: Look) -> tuple[str, bool, str]:
     return look.by, look.is_reversed, look.condition
 
 
-def _jumped(look: Look, text: str) -> int:
+def _jumped(look: Look, text: str, now: Relation) -> int:
     """Read where to: a length with a sign is from the moment that is shown, all else is a time."""
-    now = clock.relation()
     if text[0] in "+-":
         back_ns = now.realtime_ns - parse_moment(f"-{text[1:].strip()}", now)
         return look.moment.at_ns + (back_ns if text[0] == "+" else -back_ns)

@@ -161,14 +161,14 @@ def view_line(keys: KeyMap, shown: str, width: int) -> list[tuple[str, str, str]
     return line
 
 
-def footer(keys: KeyMap, *, is_live: bool) -> str:
+def footer(keys: KeyMap, *, is_live: bool, is_snapshot: bool = False) -> str:
     """What the last line says: the keys that lead on."""
     key = {one.action: one.shown.split()[0] for _, group in keys.groups for one in group if one.shown}
     parts = (
         f"{key['help']} help",
         f"{key['later']} {key['earlier']} time",
         f"{key['previous spike']} {key['next spike']} spikes",
-        f"{key['pause']} {'stops' if is_live else 'goes on with now'}",
+        f"{key['pause']} {'goes to its end' if is_snapshot else 'stops' if is_live else 'goes on with now'}",
         f"{key['search']} search",
         f"{key['filter']} filter",
         f"{key['inward']} in",

@@ -19,6 +19,7 @@ from sysmond.base.model import EVENTS, Answers, Metric, Packing, Semantics, Sens
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, Answered, Event, Float64Array, Int64Array, LongEntry, Result
 from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import UsageError
+from sysmond.machine import snapshot_note
 from sysmond.machine.folders import Folders
 from sysmond.rollup.condition import TEXT, Words
 from sysmond.store import events
@@ -77,7 +78,7 @@ def answer(place: Folders, classes: Collection[Sensitivity], request: Request) -
 
     :raises UsageError: for a wrong column, condition, time or step.
     """
-    when = times_of(request)
+    when = times_of(request, snapshot_note.now(place.state))
     if request.percentile is not None or request.summary:
         raise UsageError(f"table {EVENTS!r}: has no amounts; expected --group-by, without a percentile or summary")
     question, notes = dropping.left_of_columns(asked(request, offer()), dropping.parse(request.drop, place.state))

@@ -30,13 +30,14 @@ from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Answers, Metric, 
 from sysmond.base.result import Answered, Event, Explanation, Gap, Result
 from sysmond.base.timespec import FOREVER_NS, format_step
 from sysmond.errors import CorruptError, Error, NotPermittedError
+from sysmond.machine import snapshot_note
 from sysmond.machine.folders import Folders
 from sysmond.rollup.ended import ended_of
 from sysmond.rollup.top import is_dictionary
 from sysmond.store import events
 from sysmond.store.census import LATE_NS, Census, Line
 from sysmond.store.stretches.stretch import Stretch, key_of, lasts
-from sysmond.store.stretches.undeclared import BUILT_IN, BY_COLUMNS, answers_of, declared, with_children
+from sysmond.store.stretches.undeclared import BUILT_IN, BY_COLUMNS, RESTRICTED, answers_of, declared, with_children
 from sysmond.store.tiers import COARSE
 
 # Files may be merged or flushed while an answer is made of them: so often it is begun anew.
@@ -79,7 +80,7 @@ class Answering:
         self._census = census
         self._request = request
         self._boot: str | None = None
-        self._times = times_of(request)
+        self._times = times_of(request, snapshot_note.now(census.place[0].state))
         self._now_ns = self._times.now_ns
         census.refused.clear()
         self._lines, self._past, self._since_ns = self._what_there_is()
@@ -187,9 +188,15 @@ class Answering:
             # A table that could never be read is told why, as a gap is.
             why = "; ".join(dict.fromkeys([*census.warnings[:WARNINGS_TOLD_MAX], *self._reasons[-1:]]))
             raise Error(f"table {table!r}: nothing of it is recorded in that range{f': {why}' if why else ''}")
+        if left_out := self._left_out(table):
+            raise Error(f"table {table!r}: is not in it; {left_out}")
         from sysmond.machine.lock import elsewhere  # noqa: PLC0415  only for an error
 
         raise paths.no_rows(table, known, BUILT_IN, elsewhere(census.place[0]))
+
+    def _left_out(self, table: str) -> str:
+        """Why a snapshot may not have a table; empty where that is no reason."""
+        return snapshot_note.left_out(self._census.place[0].state) if table in RESTRICTED else ""
 
     def _within(self, start_ns: int, end_ns: int) -> tuple[list[Line], list[from_tiers.Bucketed], dict[str, int]]:
         """What there is of the table in a range, as ``_what_there_is``; nothing where that is so."""
@@ -391,6 +398,8 @@ class Answering:
         lines = [other for other in census.lines(table, start_ns, end_ns, tier) if other.boot == line.boot]
         if not lines and census.refused and lacking:
             self._warnings.append(f"{census.refused[0]}: no permission to read it; {lacking} is left empty")
+        elif not lines and lacking and (left_out := self._left_out(table)):
+            self._warnings.append(f"{lacking} is left empty: {left_out}")
         self._stretches += [part.stretch for at_tick in lines for part in at_tick.parts]
         return lines[0] if lines else None
 

@@ -38,12 +38,17 @@ class Times(NamedTuple):
     step_ns: int
 
 
-def read(start: Moment | None, end: Moment | None, step: Length | None = None, *, is_open: bool) -> Times:
+def read(
+    start: Moment | None, end: Moment | None, step: Length | None = None, *, is_open: bool, now: Relation | None = None
+) -> Times:
     """Read them: where no end is given, the range goes up to now, or on for ever where it ``is_open``.
+
+    ``now``: the clocks, as whoever asks means them; see ``snapshot_note.now``.
 
     :raises UsageError: for a wrong time or step, and for a range that ends before it begins.
     """
-    now, now_ns = clock.relation(), time.time_ns()
+    now = now or clock.relation()
+    now_ns = min(time.time_ns(), now.realtime_ns)
     start_ns = -FOREVER_NS if start is None else moment(start, now)
     latest_ns = FOREVER_NS if is_open else now_ns + 1
     end_ns = latest_ns if end is None else moment(end, now)

@@ -21,6 +21,7 @@ from sysmond.base.model import ABSENT, Answers, Derived, Metric, Semantics, Sens
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, BoolArray, Column, Float64Array, Int64Array, Result
 from sysmond.base.statistic import STATISTICS
 from sysmond.errors import NotPermittedError
+from sysmond.machine import snapshot_note
 from sysmond.machine.folders import Folders
 from sysmond.rollup.condition import TEXT, Words
 from sysmond.store.timeline import Timeline
@@ -40,7 +41,7 @@ def answer(place: Folders, classes: Collection[Sensitivity], request: Request) -
     :raises UsageError: for a wrong column, condition, time or step. :raises NotPermittedError: where the table may not
         be read. :raises Error: where nothing of it is recorded.
     """
-    when = times_of(request)
+    when = times_of(request, snapshot_note.now(place.state))
     return wide.opened(place, classes, when, request.boot, lambda line: _from_line(line, place, request, when))
 
 

@@ -8,7 +8,7 @@ answers. Nothing here knows what is recorded. Called by every package that touch
 One place for each kind: ``folders`` says where we may write, ``note`` reads and writes small JSON files, ``listing``
 says what files there are, ``lock`` who may go on, ``recorders`` whose archive is meant, ``control`` carries orders,
 ``notify`` tells the service manager how a part fares, ``lacking`` whoever else asks; ``commandline`` reads arguments,
-``snapshot_file`` a part of an archive that somebody sent.
+``snapshot_file`` a part of an archive that somebody sent, and ``snapshot_note`` what that says of itself.
 ``mounts`` knows disks, ``supplies`` batteries, ``asleep`` devices that sleep; ``realtime``, ``memory`` and
 ``descriptors`` say how much a process may have of the machine.
 """

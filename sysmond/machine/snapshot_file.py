@@ -16,32 +16,20 @@ import tarfile
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC
 from functools import cache
 from typing import Any, BinaryIO, NamedTuple
 
-from sysmond.base import clock, timespec
-from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
-from sysmond.machine import note
+from sysmond.errors import CorruptError, ForeignError, NotPermittedError
+from sysmond.machine import note, snapshot_note
+from sysmond.machine.snapshot_note import FORMAT, MANIFEST, MANIFEST_BYTES_MAX
 
 SUFFIX = ".sysmon"
-FORMAT, VERSION = "sysmond snapshot", 1
-MANIFEST = "manifest.json"
-MANIFEST_BYTES_MAX = 4 * 1024 * 1024
+VERSION = 1
 FILES_MAX = 4096
 _BLOCK_BYTES = tarfile.BLOCKSIZE
 _PATH = re.compile(r"(?:public|restricted)/(?:[a-z][a-z0-9_]{0,63}/)?1s/[0-9a-f]{32}-\d{8}-\d{8}\.h5")
 _MODE = 0o644
-# Which file was unpacked into which folder of this process.
-_FILES: dict[str, str] = {}
 _UNPACKED = re.compile(r"sysmon-snapshot-(\d+)-\w+", re.ASCII)
-
-
-class SnapshotNote(NamedTuple):
-    """What a snapshot says of itself: up to when it has anything (UTC ns), and whether it names nobody."""
-
-    end_ns: int
-    is_anonymous: bool
 
 
 class SnapshotMember(NamedTuple):
@@ -65,35 +53,6 @@ def write(file: BinaryIO, about: dict[str, object], files: Sequence[tuple[str, b
             header = tarfile.TarInfo(path)
             header.size, header.mode = len(content), _MODE
             tar.addfile(header, io.BytesIO(content))
-
-
-def of(folder: str) -> SnapshotNote | None:
-    """What the snapshot says that was unpacked into a folder; None for any other archive."""
-    try:
-        status = os.stat(f"{folder}/{MANIFEST}")
-    except OSError:
-        return None
-    return _of(folder, status.st_mtime_ns)
-
-
-@cache
-def _of(folder: str, _modified_ns: int) -> SnapshotNote | None:
-    try:
-        return note.read(f"{folder}/{MANIFEST}", _note, MANIFEST_BYTES_MAX)
-    except (OSError, Error):
-        return None
-
-
-def now(folder: str) -> clock.Relation:
-    """Read the clocks as whoever asks an archive means them: in a snapshot, now is its end."""
-    relation, snapshot = clock.relation(), of(folder)
-    past_ns = max(0, relation.realtime_ns - snapshot.end_ns) if snapshot else 0
-    return clock.Relation(*(time_ns - past_ns for time_ns in relation))
-
-
-def named(place: str) -> str:
-    """How people call an archive: a snapshot by the file that they gave, not by where it was unpacked."""
-    return _FILES.get(place, place)
 
 
 def is_one(path: str) -> bool:
@@ -125,7 +84,7 @@ def _unpacked(path: str, _identity: tuple[int, ...]) -> str:
             _unpack(file, path, folder)
     except PermissionError as refusal:
         raise NotPermittedError(f"{path}: {refusal.strerror}; its owner may read it") from refusal
-    _FILES[folder] = path
+    snapshot_note.FILES[folder] = path
     return folder
 
 
@@ -184,15 +143,6 @@ def _content(file: BinaryIO, size_bytes: int, path: str) -> bytes:
     if len(content) < padded:
         raise CorruptError(f"{path}: ends too early; expected {padded} bytes more")
     return content[:size_bytes]
-
-
-def _note(said: Any) -> SnapshotNote:  # noqa: ANN401  what JSON gives
-    fields = note.fields(said)
-    if fields.get("format") != FORMAT:
-        raise ValueError("no manifest of a snapshot")
-    end = fields.get("to")
-    end_ns = timespec.FOREVER_NS if end is None else timespec.parse_time(note.text(end), now_ns=0, zone=UTC)
-    return SnapshotNote(end_ns, fields.get("anonymous") is True)
 
 
 def _members(said: Any) -> list[SnapshotMember]:  # noqa: ANN401  what JSON gives

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from sysmond.errors import CorruptError, Error, ForeignError
-from sysmond.machine import snapshot_file
+from sysmond.machine import snapshot_file, snapshot_note
 
 BOOT = "0123456789abcdef" * 2
 PATHS = (f"public/1s/{BOOT}-00000001-00000001.h5", f"restricted/command/1s/{BOOT}-00000001-00000001.h5")
@@ -34,13 +34,13 @@ def content(folder: str) -> dict[str, bytes]:
 
 
 def without_manifest(folder: str) -> dict[str, bytes]:
-    return {path: image for path, image in content(folder).items() if path != snapshot_file.MANIFEST}
+    return {path: image for path, image in content(folder).items() if path != snapshot_note.MANIFEST}
 
 
 def forged(path: Path, manifest: dict[str, Any], members: Sequence[tarfile.TarInfo]) -> Path:
     """A file that another program made."""
     image = json.dumps(manifest).encode()
-    first = tarfile.TarInfo(snapshot_file.MANIFEST)
+    first = tarfile.TarInfo(snapshot_note.MANIFEST)
     first.size = len(image)
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
         tar.addfile(first, io.BytesIO(image))
@@ -52,7 +52,7 @@ def forged(path: Path, manifest: dict[str, Any], members: Sequence[tarfile.TarIn
 def manifest(*paths: str, version: object = 1, size_bytes: object = 1) -> dict[str, Any]:
     digest = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"  # Of one x.
     files = [{"path": path, "size_bytes": size_bytes, "sha256": digest} for path in paths]
-    return {"format": snapshot_file.FORMAT, "version": version, "files": files}
+    return {"format": snapshot_note.FORMAT, "version": version, "files": files}
 
 
 def member(path: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
@@ -74,24 +74,24 @@ def test_it_says_where_it_ends_and_now_is_its_end(tmp_path: Path) -> None:
         snapshot_file.write(file, {"to": "2026-01-31T14:10:00.5+01:00", "anonymous": True}, FILES)
     folder = snapshot_file.unpacked(str(path))
     end_ns = 1_769_865_000_500_000_000
-    assert snapshot_file.of(folder) == (end_ns, True)
-    assert snapshot_file.now(folder).realtime_ns == end_ns
-    assert snapshot_file.named(folder) == str(path)
+    assert snapshot_note.of(folder) == (end_ns, True, False)
+    assert snapshot_note.now(folder).realtime_ns == end_ns
+    assert snapshot_note.named(folder) == str(path)
 
 
 @pytest.mark.parametrize("about", [{"to": "nonsense"}, {"to": 5}, {"format": "another"}])
 def test_any_other_folder_is_no_snapshot_and_its_now_is_that_of_the_clocks(tmp_path: Path, about: Any) -> None:
-    (tmp_path / snapshot_file.MANIFEST).write_text(json.dumps({**manifest(), **about}))
-    assert snapshot_file.of(str(tmp_path)) is None
-    assert snapshot_file.of(str(tmp_path / "missing")) is None
-    assert snapshot_file.now(str(tmp_path)).realtime_ns > 1_769_865_000_500_000_000
-    assert snapshot_file.named(str(tmp_path)) == str(tmp_path)
+    (tmp_path / snapshot_note.MANIFEST).write_text(json.dumps({**manifest(), **about}))
+    assert snapshot_note.of(str(tmp_path)) is None
+    assert snapshot_note.of(str(tmp_path / "missing")) is None
+    assert snapshot_note.now(str(tmp_path)).realtime_ns > 1_769_865_000_500_000_000
+    assert snapshot_note.named(str(tmp_path)) == str(tmp_path)
 
 
 def test_any_program_for_tar_reads_it(tmp_path: Path) -> None:
     with tarfile.open(written(tmp_path / "a.sysmon")) as tar:
-        assert tar.getnames() == [snapshot_file.MANIFEST, *PATHS]
-        said = tar.extractfile(snapshot_file.MANIFEST)
+        assert tar.getnames() == [snapshot_note.MANIFEST, *PATHS]
+        said = tar.extractfile(snapshot_note.MANIFEST)
         assert said is not None
         assert json.load(said)["by"] == "a test"
 

@@ -19,7 +19,7 @@ import pytest
 
 import sysmond
 from sysmon_tools import extract, output
-from sysmond.base.clock import SECOND_NS
+from sysmond.base.clock import SECOND_NS, Relation, relation
 from sysmond.base.model import Cause, Semantics, Sensitivity
 from sysmond.base.result import Answered, Column, Entry, Explanation, Gap, Lacking, LongEntry, Result
 from sysmond.errors import Error, NotPermittedError, UsageError
@@ -44,6 +44,9 @@ class FakeArchive:
         self.failure: BaseException | None = None
         self.explanations: tuple[Explanation, ...] = ()
         self.gaps: tuple[Gap, ...] = ()
+
+    def now(self) -> Relation:
+        return relation()
 
     def catalogue(self, *patterns: str, boot: str | int | None = None, derived: bool = False) -> list[Entry]:
         return self.entries

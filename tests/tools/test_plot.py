@@ -289,7 +289,7 @@ def test_several_curves_are_told_apart_in_letters() -> None:
 def test_an_empty_range_is_no_picture(folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.svg"
     assert run(folders, "plot", "disk/utilization", "--from=2001-01-01", "--to=2001-01-02", "-o", str(file)) == 1
-    assert "nothing was recorded in that range" in one_line(capsys)
+    assert "nothing was recorded from 2001-01-01T" in one_line(capsys)
     assert not file.exists()
     assert run(folders, "plot", "disk/utilization", *span(), "-o", "/nowhere/a.svg") == 1
     assert one_line(capsys) == "sysmon: /nowhere/a.svg: No such file or directory\n"

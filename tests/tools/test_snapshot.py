@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A snapshot: one file of what was recorded in a span, which every program reads, with no more than it may."""
 
+import argparse
+import asyncio
 import os
+import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -11,8 +15,15 @@ from pathlib import Path
 import pytest
 
 from sysmon_tools import extract, sysmon
+from sysmon_tools.moment import last_view
+from sysmon_tools.screen.app import SysmonApp
+from sysmon_tools.screen.look import Look
+from sysmond import history
 from sysmond.base.clock import SECOND_NS
+from sysmond.errors import EXIT_PARTIAL
+from sysmond.machine import snapshot_file
 from sysmond.machine.folders import Folders
+from tests.support import screens
 from tests.support.stall import STALL_NS, stuck
 from tests.support.usage import one_line
 
@@ -85,11 +96,104 @@ def test_it_does_not_say_how_a_boot_ended_that_went_on(
     assert "unknown: power loss" in capsys.readouterr().out
 
 
+def test_it_names_its_file_itself_and_writes_over_none(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(folders, FROM, TO) == 0
+    [file] = tmp_path.iterdir()
+    assert re.fullmatch(r"sysmon-20250301-\d\d19\.sysmon", file.name)
+    assert f"{file.name}: written" in capsys.readouterr().out
+    file.write_text("precious")
+    assert run(folders, FROM, TO) == 2
+    assert "--force" in one_line(capsys)
+    assert file.read_text() == "precious"
+    assert run(folders, FROM, TO, "--force") == 0
+    assert snapshot_file.is_one(str(file))
+
+
+@pytest.fixture(scope="module", params=[(), ("--anonymize",)], ids=["plain", "anonymous"])
+def cut(request: pytest.FixtureRequest, folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A snapshot that ends while the recorder goes on."""
+    file = str(tmp_path_factory.mktemp("cut") / "incident.sysmon")
+    assert run(folders, FROM, TO, *request.param, "-o", file) == 0
+    return file
+
+
+def test_after_its_end_nothing_is_missing_and_now_is_its_end(cut: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert extract.main(["cpu/user@total", "--state-dir", cut, "--from=-10s"]) == 0
+    said = capsys.readouterr().out
+    assert "# gap" not in said
+    assert said.count("\n") == len(["unit", "names"]) + 10
+    assert extract.main(["process", "--state-dir", cut, "--from=-10s"]) == 0
+    gaps = [line.split()[5:] for line in capsys.readouterr().out.splitlines() if line.startswith("# gap")]
+    assert all(cause == ["late", "tick"] for cause in gaps)  # It is read every other second.
+
+
+def test_it_opens_at_its_last_moment(cut: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sysmon.main(["--plain", "--state-dir", cut]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert "SNAPSHOT" in head
+    assert " ago" not in head
+    assert not any(line.startswith("missing") for line in lines)
+    assert next(line for line in lines if line.startswith("CPU ")).endswith("%")
+
+
+def test_space_stays_at_its_last_moment(cut: str) -> None:
+    archive = history.open(state_dir=cut)
+    last = last_view(archive)
+    assert last is not None
+
+    async def inside() -> None:
+        app = SysmonApp(archive, Look(last), argparse.Namespace(), now=lambda: archive.now().realtime_ns)
+        async with app.run_test(size=(120, 30)) as pilot:
+            await screens.settled(pilot)
+            for key in ("left", "space"):
+                await pilot.press(key)
+                await screens.settled(pilot)
+            shown = screens.seen(app)
+        assert "SNAPSHOT" in shown
+        assert "LIVE" not in shown
+        assert "nothing is known of what came after" in shown
+        assert "goes to its end" in shown
+
+    asyncio.run(inside())
+
+
+def test_of_an_archive_that_nobody_goes_on_with_the_last_hour_is_drawn(
+    cut: str, folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sysmon.main(["plot", "cpu/busy@total", "--state-dir", cut]) == 0
+    copied = tmp_path / "copied"
+    shutil.copytree(folders.runtime, copied)
+    assert sysmon.main(["plot", "cpu/busy@total", "--state-dir", str(copied)]) == 0
+    assert sysmon.main(["snapshot", "--state-dir", cut, "-o", str(tmp_path / "again.sysmon")]) == 0
+    capsys.readouterr()
+    assert (
+        sysmon.main(["snapshot", "--state-dir", cut, "--from=-3d", "--to=-2d", "-o", str(tmp_path / "b.sysmon")]) == 1
+    )
+    assert capsys.readouterr().err.startswith(f"sysmon: {cut}: no rows or events of that time")
+
+
+def test_what_was_left_out_as_restricted_is_told(cut: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert extract.main(["thread_state", "--state-dir", cut]) == 1
+    assert "sysmon snapshot --restricted" in one_line(capsys)
+    assert extract.main(["process", "--columns=pid,command", "--state-dir", cut]) == EXIT_PARTIAL
+    assert "command is left empty: this snapshot has only what everybody may read" in capsys.readouterr().err
+    assert extract.main(["process", "--columns=pid,exit_code", "--state-dir", cut]) == 0
+
+
+def test_a_report_of_one_for_strangers_names_nobody(
+    cut: str, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sysmon.main(["report", "--state-dir", cut, "--at=now", "-o", str(tmp_path / "page.html")]) == 0
+    assert capsys.readouterr().out.endswith("It names nobody.\n") == ("anonymous" in request.node.name)
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ("-o", "x.sysmon", "--anonymize", "--restricted"),
-        (),
         ("-o", "incident.tar"),
         ("-o", "x.sysmon", "--from=nonsense"),
     ],

@@ -17,6 +17,7 @@ from sysmond.answers.rows import grouping, summary
 from sysmond.answers.rows.batch import Cells, NumberColumn, Question, Rows, numbers
 from sysmond.answers.rows.columns import COUNT, Of, Offer, Spec
 from sysmond.answers.times import Length, Moment, Times
+from sysmond.base.clock import Relation
 from sysmond.base.model import Semantics
 from sysmond.base.result import Column, Int64Array
 from sysmond.base.statistic import PERCENTILES
@@ -48,8 +49,8 @@ class Request(NamedTuple):
     explain: bool = False
 
 
-def times_of(request: Request) -> Times:
-    """Read the times of a request.
+def times_of(request: Request, now: Relation) -> Times:
+    """Read the times of a request; ``now``: the clocks, as it means them.
 
     :raises UsageError: for wrong ones, for a percentile over steps of which there are none, and for a summary of them.
     """
@@ -58,7 +59,7 @@ def times_of(request: Request) -> Times:
         summary.check(**{name: getattr(request, name) for name in others})
     if request.raw:
         _check_raw(request)
-    when = times.read(request.start, request.end, request.step, is_open=request.boot is not None)
+    when = times.read(request.start, request.end, request.step, is_open=request.boot is not None, now=now)
     if request.percentile is not None and not when.step_ns:
         raise UsageError("a percentile is one over steps: expected --sample with it")
     return when

@@ -17,6 +17,7 @@ from sysmond.base.model import Cause, series_path
 from sysmond.base.paths import Matcher, Pattern, is_wild
 from sysmond.base.result import BoolArray, Gap
 from sysmond.base.timespec import FOREVER_NS
+from sysmond.machine import snapshot_note
 from sysmond.machine.folders import Folders
 from sysmond.store import archive
 from sysmond.store.coding.statistics import GAP_FACTOR
@@ -506,6 +507,8 @@ def _trailing(tracks: "Sequence[Track]", table: str, line: "Timeline", now_ns: i
     """What is missing between the last tick and now; also of one writer of several that a table has."""
     boot = clock.boot_id()
     newest = max(tracks, key=lambda track: _end_ns(track, line))
+    if snapshot_note.of(line.folders.state):  # Its last boot goes on up to its end, whatever machine this is.
+        boot = newest.lineage.boot
     if newest.lineage.boot != boot:
         gap = Gap(_end_ns(newest, line), now_ns, table, Cause.OFF)
         if gap.end_ns - gap.start_ns > TRAILING_INTERVALS * newest.lineage.interval_ns:

@@ -25,6 +25,7 @@ from sysmond.base import timespec
 from sysmond.base.model import ABSENT, EVENTS, TIERS_NS, Metric, Sensitivity
 from sysmond.base.result import Event, Gap, Result, not_installed, polars_of, unicode
 from sysmond.errors import Error, NotPermittedError, UsageError, listed, nearest
+from sysmond.machine import snapshot_note
 from sysmond.machine.folders import Folders
 from sysmond.store import events
 from sysmond.store.census import Census
@@ -173,7 +174,7 @@ class _Source:
         self._classes = classes
         self._request = request
         self._named = named
-        self._times = times_of(request)
+        self._times = times_of(request, snapshot_note.now(folders.state))
         self._census = census
         self._wide_tables: list[str] = []
         # In which ranges it looks at tables, and of which boot; what was found of them that is an event.

@@ -40,6 +40,8 @@ BY_COLUMNS: Mapping[str, Any] = {
     ),
 }
 _BY_COLUMNS_OF_THREADS = {**BY_COLUMNS, "joins": (*_NUMBERS, (*_COMMAND, True, False))}
+# Those of them, and of the tables that they refer to, that not everybody may read.
+RESTRICTED = frozenset({"command", "kernel_stack", "thread_state"})
 BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     "process": {
         **BY_COLUMNS,
