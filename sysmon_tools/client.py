@@ -8,13 +8,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from sysmond.base import clock
+from sysmond.base.clock import Relation
 from sysmond.bus.direct import Direct
 from sysmond.bus.wire.adapter import DBUS, DBUS_PATH, Call, Connection, RemoteError, Variant, variant
 from sysmond.bus.wire.errors import RefusedError, UnavailableError, bus_error
 from sysmond.bus.wire.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH
 from sysmond.bus.wire.outgoing import close_all
 from sysmond.errors import BusyError, Error, NotPermittedError, TooMuchError, UsageError
-from sysmond.machine import recorders
+from sysmond.machine import recorders, snapshot_file
 from sysmond.machine.folders import SYSTEM_RUNTIME, Folders
 
 # Polkit may ask somebody for a password, and a flush waits for the disk.
@@ -49,6 +51,10 @@ class Client:
         self._signals: asyncio.Queue[Call | None] = asyncio.Queue(maxsize=SIGNALS_MAX)  # None: nothing more will come.
         self._closing: asyncio.Task[None] | None = None
         self._descriptors: deque[int] = deque()
+
+    def now(self) -> Relation:
+        """Read the clocks from which relative times count."""
+        return clock.relation()
 
     async def connect(self, address: str) -> None:
         """Connect to ``system``, ``session``, or the bus at an address.
@@ -218,6 +224,42 @@ class DirectClient(Client):
         return values[0] if len(values) == 1 else values
 
 
+class SnapshotClient(Client):
+    """Tells what happened in a snapshot; no recorder stands behind it."""
+
+    is_on_bus = False
+
+    def __init__(self, file: str) -> None:
+        """:raises Error: where it cannot be read."""
+        from sysmond import history  # noqa: PLC0415  numpy: most ask a recorder
+
+        super().__init__(file)
+        self._archive = history.open(state_dir=file)
+
+    def now(self) -> Relation:
+        """Read the clocks: now is its end."""
+        return self._archive.now()
+
+    async def signals(self, path: str, member: str) -> AsyncIterator[list[Any]]:
+        """None.
+
+        :raises Error: always.
+        """
+        for signal in await self._ask(("", path, ""), member):
+            yield signal
+
+    async def close(self) -> None:
+        """Nothing was begun."""
+
+    async def _ask(self, where: tuple[str, str, str], member: str, signature: str = "", *body: Any) -> Any:  # noqa: ANN401
+        del where, signature
+        if member != "GetEvents":
+            raise Error(f"{self._place}: a snapshot, which ends; 'sysmonctl events' tells what happened in it")
+        start_ns, end_ns, _ = body
+        happened = self._archive.events(start_ns, end_ns)
+        return [[event.time_ns, event.kind, event.subject, event.text] for event in happened]
+
+
 @asynccontextmanager
 async def connect(where: argparse.Namespace) -> AsyncIterator[Client]:
     """Reach the recorder that options mean: ``bus`` at an address, else of a user or the machine, by a bus or without.
@@ -254,6 +296,8 @@ async def _search(where: argparse.Namespace) -> Client:
 
     :raises Error: saying both why it is on no bus, and that none runs without.
     """
+    if where.state_dir is not None and snapshot_file.is_one(where.state_dir):
+        return SnapshotClient(where.state_dir)
     is_named = (where.state_dir, where.runtime_dir) != (None, None)
     place = recorders.asked(
         user=where.user, system=where.system, state_dir=where.state_dir, runtime_dir=where.runtime_dir

@@ -386,7 +386,7 @@ async def events(client: Client, options: argparse.Namespace) -> CommandOutput |
     """
     if options.follow and options.end is not None:
         raise UsageError("--to and --follow: what is followed has no end; expected only one of them")
-    start_ns, end_ns = parse_span(options.start or "1 hour ago", options.end or "now", clock.relation())
+    start_ns, end_ns = parse_span(options.start or "1 hour ago", options.end or "now", client.now())
     happened: list[dict[str, Any]] = []
     if options.start is not None or not options.follow:
         rows = await client.call("GetEvents", "xxa{sv}", start_ns, end_ns, NO_OPTIONS)

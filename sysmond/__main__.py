@@ -43,6 +43,8 @@ COMMANDS = {
 }
 # Those that change files of a recorder; those of the machine's as the user who owns them: what root makes is root's.
 CHANGING = ("pin", "unpin", "fsck")
+# Those that read a snapshot as they read a folder.
+READING = ("pins", "fsck")
 # Two that start at once look at the locks for a moment; one that ends is waited for.
 START_WAIT_S = 0.2
 LOCK_WAIT_S = 5.0
@@ -74,7 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command(options: argparse.Namespace) -> int:
     """Carry out a command."""
     module, function = COMMANDS[options.command]
-    place = folders.asked(user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir)
+    is_snapshot = False
+    if options.state_dir and options.command in READING and not getattr(options, "repair", False):
+        from sysmond.machine import snapshot_file  # noqa: PLC0415  tar: seldom needed
+
+        is_snapshot = snapshot_file.is_one(options.state_dir)
+    place = folders.asked(
+        user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir, or_file=is_snapshot
+    )
     if options.command in CHANGING and place.state == folders.SYSTEM_STATE:
         folders.become_owner(place.state)
     code: int = getattr(importlib.import_module(f"sysmond.commands.{module}"), function)(place, options)

@@ -66,11 +66,15 @@ def asked(*, user: bool, state_dir: str | None, runtime_dir: str | None, or_file
     chosen = ours(user=user, state_dir=state_dir, runtime_dir=runtime_dir)
     if state_dir is None:
         return chosen
-    if or_file and os.path.isfile(chosen.state):
+    if os.path.isfile(chosen.state):
         from sysmond.machine import snapshot_file  # noqa: PLC0415  most archives are folders
 
-        file = snapshot_file.unpacked(chosen.state) if snapshot_file.is_one(chosen.state) else chosen.state
-        return Folders(file, file)
+        is_snapshot = snapshot_file.is_one(chosen.state)
+        if or_file:
+            file = snapshot_file.unpacked(chosen.state) if is_snapshot else chosen.state
+            return Folders(file, file)
+        if is_snapshot:
+            raise Error(f"{chosen.state}: a snapshot, which can only be read; expected the state folder of a recorder")
     if runtime_dir is None:
         for runtime in (chosen.runtime, SYSTEM_RUNTIME):
             if _is_same(f"{runtime}/{STATE_LINK}", chosen.state):

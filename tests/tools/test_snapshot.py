@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from sysmon_tools import extract, sysmon
+from sysmon_tools import ctl, extract, sysmon
 from sysmon_tools.moment import last_view
 from sysmon_tools.screen.app import SysmonApp
 from sysmon_tools.screen.look import Look
 from sysmond import history
+from sysmond.__main__ import main as sysmond_main
 from sysmond.base.clock import SECOND_NS
 from sysmond.errors import EXIT_PARTIAL
 from sysmond.machine import snapshot_file
@@ -181,6 +182,26 @@ def test_what_was_left_out_as_restricted_is_told(cut: str, capsys: pytest.Captur
     assert extract.main(["process", "--columns=pid,command", "--state-dir", cut]) == EXIT_PARTIAL
     assert "command is left empty: this snapshot has only what everybody may read" in capsys.readouterr().err
     assert extract.main(["process", "--columns=pid,exit_code", "--state-dir", cut]) == 0
+
+
+@pytest.mark.parametrize("words", [["fsck"], ["pins"]])
+def test_commands_that_only_read_read_it(cut: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert sysmond_main([*words, "--state-dir", cut]) == 0
+    assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["fsck", "--repair"], ["budget"], ["unpin", "--all"]])
+def test_others_say_that_it_is_one(cut: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert sysmond_main([*words, "--state-dir", cut]) == 1
+    assert f"{cut}: a snapshot, which can only be read" in one_line(capsys)
+
+
+def test_sysmonctl_tells_what_happened_in_it_and_nothing_else(cut: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ctl.main(["events", "--state-dir", cut]) == 0
+    assert "disk error" in capsys.readouterr().out
+    for words in (["status"], ["events", "--follow"]):
+        assert ctl.main([*words, "--state-dir", cut]) == 1
+        assert f"{cut}: a snapshot" in one_line(capsys)
 
 
 def test_a_report_of_one_for_strangers_names_nobody(
