@@ -123,7 +123,7 @@ class KeysInBuckets(NamedTuple):
             for part, place in zip(parts, places, strict=False)
         ]
         starts = keys[:, key.index(START)] if START in key else None
-        first, newborn = _first_seen(portions, starts, len(keys), edges)
+        first, newborn = _first_seen(portions, starts, len(keys))
         end_row = np.full(len(keys), -1, np.int64)
         if starts is None:
             ends = None
@@ -131,8 +131,8 @@ class KeysInBuckets(NamedTuple):
             # Some ended that no reading saw.
             end_row, unseen = _ended(keys, ends, edges, key.index(START))
             keys = np.concatenate([keys, ends.keys[unseen]])
-            since_ns = min([int(edges[0]), *(portion.begin_ns for portion in portions[:1])])
-            newborn = np.append(newborn, ends.keys[unseen, key.index(START)] >= since_ns - GRAIN_NS)
+            since_ns = [portion.begin_ns - portion.stretch.interval_ns for portion in portions[:1]] or [int(edges[0])]
+            newborn = np.append(newborn, ends.keys[unseen, key.index(START)] >= since_ns[0] - GRAIN_NS)
             first = np.append(first, np.full(len(unseen), len(parts)))
             end_row = np.append(end_row, unseen)
         end_ns = np.full(len(keys), ALWAYS_NS, np.int64)
@@ -157,7 +157,7 @@ class KeysInBuckets(NamedTuple):
     def took_s(self, span_s: Float64Array) -> Float64Array:
         """How long it took the counters of each key to grow: float64[key, bucket], of readings that span this.
 
-        Longer for who started before the first reading of all, as it counts from 0.
+        Longer for who started within the interval before the first reading of all, as it counts from 0.
         """
         took = np.broadcast_to(span_s, self.of_keys.alive.shape).copy()
         if self.portions and START in self.keys:
@@ -352,9 +352,7 @@ class KeysInBuckets(NamedTuple):
         return np.repeat(np.arange(len(portion.local)), portion.stretch.counts[portion.local])
 
 
-def _first_seen(
-    portions: Sequence[Portion], starts: Int64Array | None, count: int, edges: Int64Array
-) -> tuple[Int64Array, BoolArray]:
+def _first_seen(portions: Sequence[Portion], starts: Int64Array | None, count: int) -> tuple[Int64Array, BoolArray]:
     """The number of the first portion of each key, and whether it had not started at the reading before."""
     first = np.full(count, len(portions), np.int64)
     newborn = np.zeros(count, bool)
@@ -362,9 +360,8 @@ def _first_seen(
         new = portion.where[first[portion.where] > number]
         first[new] = number
         if starts is not None:
-            # Before the first reading of all nothing is known: its bucket counts as a whole, and the interval before.
-            bucket = max(0, int(np.searchsorted(edges, portion.begin_ns, "right")) - 1)
-            first_ns = min(int(edges[bucket]), portion.begin_ns - portion.stretch.interval_ns)
+            # Before the first reading of all nobody looked: what started within an interval of it is new there.
+            first_ns = portion.begin_ns - portion.stretch.interval_ns
             before_ns = int(portions[number - 1].ticks[-1]) if number else first_ns
             newborn[new] = starts[new] >= min(portion.begin_ns, before_ns) - GRAIN_NS
     return first, newborn

@@ -15,7 +15,7 @@ from sysmond.archiver.coding import DENSE, SPARSE
 from sysmond.base.clock import SECOND_NS
 from sysmond.errors import EXIT_PARTIAL, UsageError
 from sysmond.tasks.tables import EXITS, PROCESS
-from tests.support.longarchive import Row, put, stretch
+from tests.support.longarchive import BOOTED_NS, Row, put, stretch
 from tests.support.machine import NOON_NS, Machine
 
 SPAN: dict[str, Any] = {"start": NOON_NS, "end": NOON_NS + 600 * SECOND_NS}
@@ -77,6 +77,36 @@ def test_rows_have_it_of_each_column(machine: Machine) -> None:
     assert found.records.tolist()[0][2:] == pytest.approx((98.3, 100, 100, 100, 2.5, 0, 5, 5), rel=0.02)
     lazy = found.records.tolist()[1]
     assert lazy[3:6] == (0, 3000, 0)
+
+
+def test_what_was_used_before_recording_began_counts_nowhere(tmp_path: Path) -> None:
+    """However early the range begins: what a counter had at its first reading is no increase, but of what is new."""
+    made = Machine(tmp_path)
+    rows: list[tuple[int, Row]] = []
+    for second in range(60):
+        rows.append((second, process(1, cpu=5000 * US)))
+        rows.append((second, process(2, cpu=7000 * US + second * US // 2)))
+        if second >= 30:
+            rows.append((second, {**process(3, cpu=(second - 29) * US), "start": 130 * SECOND_NS - SECOND_NS}))
+    put(made.folders, stretch(PROCESS, range(100, 160), rows), 1)
+    # It ended without a reading that saw it, and began long before the first.
+    ended: Row = {**process(4, cpu=900 * US), "end": 101 * SECOND_NS}
+    put(made.folders, stretch(EXITS, range(100, 160), [(2, ended)], full=()), 1)
+    early: dict[str, Any] = {"start": BOOTED_NS - 3600 * SECOND_NS, "end": BOOTED_NS + 3600 * SECOND_NS}
+    found = made.archive.records("process", columns="pid,cpu", by="cpu", summary=True, **early)
+    of_pid = {row[1]: row[2:5] for row in found.records.tolist()}
+    assert of_pid[1] == (0, 0, 0)
+    assert of_pid[2] == pytest.approx((50, 50, 50), rel=0.02)
+    assert of_pid[3] == pytest.approx((100 * 30 / 59, 100, 100), rel=0.05)
+    for row in of_pid.values():
+        assert not row[0] > row[2] * 1.001, "a mean above the largest"
+    top = made.archive.records("process", columns="pid,cpu:sum", by="cpu:sum", **early)
+    assert {row[1]: row[2] for row in top.records.tolist()} == pytest.approx(
+        {1: 0, 2: 29.5, 3: 30, 4: float("nan")}, nan_ok=True
+    )
+    assert [row[1] for row in top.records.tolist()][:2] == [3, 2]
+    whole = made.archive.records("process", columns="cpu:sum", group_by="uid", **early)
+    assert [row[-1] for row in whole.records.tolist()] == [59.5]
 
 
 def test_of_what_ended_it_is_one_row_for_all(machine: Machine) -> None:
