@@ -19,7 +19,7 @@ from typing import NoReturn
 from sysmond.base.terminal import put, say
 from sysmond.daemon.arguments import ALONE, LOADER, RESOLVER, parser
 from sysmond.errors import EXIT_PARTIAL, Error, UsageError, expected, nearest
-from sysmond.machine import folders, mounts
+from sysmond.machine import folders, mounts, recorders
 from sysmond.machine.lock import only_one
 from sysmond.plan import plan as plans
 from sysmond.plan import plan_cache
@@ -45,6 +45,8 @@ COMMANDS = {
 CHANGING = ("pin", "unpin", "fsck")
 # Those that read a snapshot as they read a folder.
 READING = ("pins", "fsck")
+# Those that sysmonctl has, too, of the machine's recorder; and whether an archive without a recorder is enough.
+ORDERS = {"flush": False, "reload": False, "mark": False, "pin": True, "unpin": True}
 # Two that start at once look at the locks for a moment; one that ends is waited for.
 START_WAIT_S = 0.2
 LOCK_WAIT_S = 5.0
@@ -84,6 +86,8 @@ def _command(options: argparse.Namespace) -> int:
     place = folders.asked(
         user=options.user, state_dir=options.state_dir, runtime_dir=options.runtime_dir, or_file=is_snapshot
     )
+    if options.command in ORDERS and not options.user and options.state_dir is None and options.runtime_dir is None:
+        recorders.check_own(options.command, may_wait=ORDERS[options.command])
     if options.command in CHANGING and place.state == folders.SYSTEM_STATE:
         folders.become_owner(place.state)
     code: int = getattr(importlib.import_module(f"sysmond.commands.{module}"), function)(place, options)

@@ -26,6 +26,7 @@ def mark(folders: Folders, options: argparse.Namespace) -> int:
     if not 0 < size <= EVENT_BYTES_MAX:
         raise UsageError(f"TEXT of {size} bytes; expected 1 to {EVENT_BYTES_MAX}")
     note(folders, MARK, "", text)
+    put(f"marked {text!r}")
     return 0
 
 

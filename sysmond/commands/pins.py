@@ -37,6 +37,7 @@ def pin(folders: Folders, options: argparse.Namespace) -> int:
     except OSError as failure:
         raise _refused(folders, failure) from failure
     _tell(folders, "pin", added)
+    put(f"pinned {format_time(start_ns)} to {format_time(end_ns)}")
     return 0
 
 
@@ -93,6 +94,7 @@ def unpin(folders: Folders, options: argparse.Namespace) -> int:
         raise _refused(folders, failure) from failure
     for pinned in released:
         _tell(folders, "unpin", pinned)
+    put(f"released {len(released)} {'span' if len(released) == 1 else 'spans'}")
     return 0
 
 

@@ -35,6 +35,23 @@ def introduction(place: Folders, *, system: bool) -> str:
     return f"from the machine's archive, {place.state}; --user reads your own"
 
 
+def check_own(command: str, *, may_wait: bool) -> None:
+    """Refuse a command of an ordinary user that would change an archive of one's own, where only the machine has one.
+
+    Called where no folder is named. ``may_wait``: an archive of one's own is enough; else a recorder must run there.
+
+    :raises Error: naming the machine's recorder, and who asks it.
+    """
+    machine = Folders(folders.SYSTEM_STATE, folders.SYSTEM_RUNTIME)
+    if not os.geteuid() or not _is_readable(machine) or _has_recorder():
+        return
+    own = folders.ours(user=True, state_dir=None, runtime_dir=None).state
+    if may_wait and os.path.isdir(own):
+        return
+    absence = "there is no archive of your own" if may_wait else "no recorder of your own runs"
+    raise Error(f"{own}: {absence}; the machine's writes to {machine.state}: 'sysmonctl {command}' asks it")
+
+
 def _has_recorder() -> bool:
     """Whether a recorder of this user's own runs now: root has none but the machine's."""
     if not os.geteuid():

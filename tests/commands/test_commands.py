@@ -96,7 +96,7 @@ def test_a_marker_and_a_flush_are_events_and_the_end_is_one_too(
     wait_until(lambda: has_recorded(folders))
     assert command(folders, "mark", "deploy  12", "of\nthe\tday") == 0
     assert command(folders, "flush") == 0
-    assert capsys.readouterr().out == f"flushed to {folders.state}\n"
+    assert capsys.readouterr().out == f"marked 'deploy 12 of the day'\nflushed to {folders.state}\n"
     assert len(archive.names(archive.disk_folder(folders, Sensitivity.PUBLIC))) >= 1
     happened = [(event.kind, event.subject, event.text) for event in events(folders)]
     assert happened[0] == ("start", "", "")
@@ -263,16 +263,19 @@ def test_a_span_is_pinned_listed_and_released(folders: Folders, capsys: pytest.C
     os.makedirs(folders.state)
     assert command(folders, "pin", "2025-01-31 14:30", "2025-01-31 15:00", "--why", "it  stood still") == 0
     assert command(folders, "pin", "2025-02-01", "2025-02-02") == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["pinned", "pinned"]
     assert command(folders, "pins", "--json") == 0
     first, second = json.loads(capsys.readouterr().out)
     assert (first["why"], first["end_ns"] - first["start_ns"]) == ("it stood still", 1800 * 10**9)
     assert command(folders, "unpin", "2025-02-01 12:00") == 0
+    assert capsys.readouterr().out == "released 1 span\n"
     assert command(folders, "pins") == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.endswith("it stood still")
     assert command(folders, "unpin", "2025-02-01 12:00") == 1
     assert "nothing is pinned then" in said(capsys)
     assert command(folders, "unpin", "--all") == 0
+    assert capsys.readouterr().out == "released 1 span\n"
     assert command(folders, "pins") == 0
     assert capsys.readouterr().out == ""
     assert second["why"] == ""

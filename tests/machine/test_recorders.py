@@ -5,10 +5,13 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from sysmond import __main__ as sysmond
 from sysmond.errors import UsageError
 from sysmond.machine import folders, recorders
 from sysmond.machine.folders import Folders
@@ -68,6 +71,32 @@ def test_the_machine_answers_who_records_nothing(machine: Folders) -> None:
         assert recorders.introduction(meant(), system=False).startswith(f"from the machine's archive, {machine.state}")
         assert not recorders.introduction(meant(), system=True)
         assert not recorders.introduction(meant(user=True), system=False)
+
+    as_nobody(asks)
+
+
+@needs_root
+def test_who_has_no_archive_makes_none_beside_the_machines(machine: Folders) -> None:
+    mine = own(machine)
+
+    def asks() -> None:
+        for command, said in (("pin", "archive"), ("unpin", "archive"), ("mark", "recorder"), ("flush", "recorder")):
+            words = {"pin": ["-1min", "now"], "unpin": ["--all"], "mark": ["x"], "flush": []}[command]
+            with redirect_stderr(StringIO()) as lines:
+                assert sysmond.main([command, *words]) == 1
+            assert said in lines.getvalue()
+            assert (
+                lines.getvalue()
+                .rstrip()
+                .endswith(
+                    f" of your own{' runs' * (said == 'recorder')}; the machine's writes to {machine.state}: "
+                    f"'sysmonctl {command}' asks it"
+                )
+            )
+        assert not os.path.exists(mine.state)
+        os.mkdir(mine.state)
+        with redirect_stdout(StringIO()):
+            assert sysmond.main(["pin", "-1min", "now"]) == 0
 
     as_nobody(asks)
 
