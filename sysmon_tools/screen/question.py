@@ -13,13 +13,14 @@ import numpy as np
 from sysmon_tools import moment
 from sysmon_tools.curves import BUCKETS, CurveWindow
 from sysmon_tools.grid import Display, Field
-from sysmon_tools.moment import MomentScene
+from sysmon_tools.moment import ZOOMS, MomentScene
 from sysmon_tools.screen import trees
 from sysmon_tools.screen.look import Look
 from sysmon_tools.screen.views import EVENTS_VIEW, Sheet, SheetColumns
 from sysmon_tools.style import Style
 from sysmon_tools.terminal_answer import as_fields
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.paths import not_recorded
 from sysmond.base.result import Column, Result
 from sysmond.errors import Error, UsageError, expected, nearest
 from sysmond.history import Archive
@@ -104,7 +105,7 @@ class Questions:
             rows = self._rows(look, sheet)
         except Error as problem:
             return ScreenPage(look, scene, says=str(problem))
-        return ScreenPage(look, scene, rows, "" if rows.order else _NOTHING.get(sheet.table, "(no rows in that time)"))
+        return ScreenPage(look, scene, rows, "" if rows.order else _nothing(look, sheet))
 
     def _rows(self, look: Look, sheet: Sheet) -> SheetRows:
         start_ns, end_ns = _span(look, sheet)
@@ -128,9 +129,15 @@ class Questions:
             try:
                 self._columns[table] = frozenset(name for name, *_ in self._archive.columns(table))
             except UsageError:  # A table that somebody else named is no mistake of who looks.
-                reason = "this machine has nothing of the kind, or it is off; 'sysmonctl doctor' says which"
-                raise Error(f"the table {table!r} is not recorded: {reason}") from None
+                raise Error(not_recorded(table)) from None
         return column in self._columns[table]
+
+
+def _nothing(look: Look, sheet: Sheet) -> str:
+    """Why there are no rows."""
+    if look.view == EVENTS_VIEW and look.moment.zoom < len(ZOOMS) - 1:
+        return "(no events in that time; '-' shows a longer one)"
+    return _NOTHING.get(sheet.table, "(no rows in that time)")
 
 
 def _span(look: Look, sheet: Sheet) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing, suppress
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from sysmond.answers.dropping import Dropped, left_of_series
 from sysmond.answers.series import gaps
@@ -18,6 +18,9 @@ from sysmond.machine.folders import Folders
 from sysmond.store.holdings import anew
 from sysmond.store.of_ring import Hole, SeriesKey
 from sysmond.store.timeline import Timeline, reach_of_rings_ns
+
+if TYPE_CHECKING:
+    from sysmond.plan.plan import PlannedProbe
 
 # A refusal names so many damages: one of a few is the reason, of many each is as good as any.
 DAMAGES_TOLD_MAX = 8
@@ -192,20 +195,34 @@ def _empty(
         absences = sorted((hole.table, f"{hole.cause}: {hole.detail}") for hole in holes if not _is_damage(hole))
         if reasons := [*(said for _, said in absences[:1]), *_damages(line)]:
             whys[pattern] = f"path {pattern.text!r}: nothing recorded; {'; '.join(reasons)}"
+        elif is_planned(pattern.table, place):
+            whys[pattern] = paths.not_recorded(pattern.table)
     return whys
 
 
 def _is_restricted(matcher: paths.Matcher, folders: Folders) -> bool:
     """Whether the plan has a restricted table of that name; without one to read, it may be so."""
+    planned = _planned(folders)
+    if planned is None:
+        return True
+    return any(matcher.table(probe.table) for probe in planned if probe.sensitivity is Sensitivity.RESTRICTED)
+
+
+def is_planned(table: str, folders: Folders) -> bool:
+    """Whether the recorder has a probe of that table, though there may be nothing for it to read."""
+    return any(probe.table == table for probe in _planned(folders) or ())
+
+
+def _planned(folders: Folders) -> "Sequence[PlannedProbe] | None":
+    """The probes of the plan; None without one to read."""
     from sysmond.plan import plan  # noqa: PLC0415  only for an error
 
     for place in (folders.runtime, folders.state):
         try:
-            planned = plan.read(f"{place}/plan.json").probes
+            return plan.read(f"{place}/plan.json").probes
         except (Error, OSError):
             continue
-        return any(matcher.table(probe.table) for probe in planned if probe.sensitivity is Sensitivity.RESTRICTED)
-    return True
+    return None
 
 
 def _nothing(line: Timeline, place: Folders) -> Error:

@@ -20,7 +20,7 @@ from sysmond.base import paths
 from sysmond.base.model import ABSENT, Answers, Derived, Metric, Semantics, Sensitivity, Table, rate_unit
 from sysmond.base.result import TIME_SCALE, TIME_UNIT, BoolArray, Column, Float64Array, Int64Array, Result
 from sysmond.base.statistic import STATISTICS
-from sysmond.errors import NotPermittedError
+from sysmond.errors import Error, NotPermittedError
 from sysmond.machine import snapshot_note
 from sysmond.machine.folders import Folders
 from sysmond.rollup.condition import TEXT, Words
@@ -178,6 +178,8 @@ def declared(line: Timeline, name: str) -> Table:
     if line.refused:
         raise NotPermittedError(f"table {name!r}: no permission to read {line.refused[0]}")
     known = {table for table, _ in line.metrics} | set(line.long_tables())
+    if known and wide.is_planned(name, line.folders):
+        raise Error(paths.not_recorded(name))
     from sysmond.machine.lock import elsewhere  # noqa: PLC0415  only for an error
 
     raise paths.no_rows(name, known, hint=elsewhere(line.folders))

@@ -185,6 +185,12 @@ def _unknown(
     return f"path {pattern.text!r}: no such instance{_suggest(wanted, filter(None, instances))}"
 
 
+def not_recorded(table: str) -> str:
+    """Why there is nothing of a table that a probe of this recorder declares."""
+    reason = "this machine has nothing of the kind, or it is off; 'sysmonctl doctor' says which"
+    return f"the table {table!r} is not recorded: {reason}"
+
+
 def no_rows(table: str, known: Collection[str], built_in: Collection[str] = (), hint: str = "") -> Error:
     """Why there are no rows of a table: nobody knows it, or, where nothing tells that, nothing of it is recorded yet.
 
@@ -214,9 +220,10 @@ def find_boot(boot: str | int, known: Sequence[str]) -> str:
         back = -int(text)
         if 0 <= back < len(known):
             return known[-1 - back]
-        raise UsageError(
-            f"boot {boot!r}: only {len(known)} boots are recorded; expected 0 to -{max(0, len(known) - 1)}"
-        )
+        if len(known) <= 1:
+            recorded = "only one boot is recorded; expected 0" if known else "no boot is recorded"
+            raise UsageError(f"boot {boot!r}: {recorded}")
+        raise UsageError(f"boot {boot!r}: only {len(known)} boots are recorded; expected 0 to -{len(known) - 1}")
     beginning = text.replace("-", "").lower()
     boots = [boot_there for boot_there in known if beginning and boot_there.startswith(beginning)]
     if len(boots) != 1:

@@ -116,7 +116,7 @@ def test_what_is_restricted_makes_the_answer_so(machine: Machine) -> None:
         ({"group_by": "count"}, "group by 'count': it differs all the time"),
         ({"percentile": 5, "step": "1min"}, "table 'event': has no amounts"),
         ({"summary": True}, "table 'event': has no amounts"),
-        ({"boot": "-3"}, "only 1 boots are recorded"),
+        ({"boot": "-3"}, "only one boot is recorded; expected 0$"),
     ],
 )
 def test_a_wrong_question_is_refused_by_name(machine: Machine, question: dict[str, str], said: str) -> None:

@@ -10,11 +10,13 @@ import pytest
 from sysmond.archiver import retention_job, rollup_job
 from sysmond.archiver.coding import DENSE
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity
+from sysmond.base.model import ABSENT, Cause, Lane, Semantics, Sensitivity
 from sysmond.base.result import Column, Result
 from sysmond.base.statistic import STATISTICS
 from sysmond.errors import Error, UsageError
 from sysmond.history import Archive
+from sysmond.plan import plan
+from sysmond.plan.plan import PlannedProbe
 from tests.support.machine import NOON_NS, OLDER, Machine
 
 DISKS = ("nvme0n1", "sda", "sdb")
@@ -199,6 +201,26 @@ def test_a_wrong_question_is_one_line(archive: Archive, said: dict[str, Any], wh
 def test_a_table_that_is_none_names_what_there_is(archive: Archive) -> None:
     with pytest.raises(UsageError, match="there is no table 'disc'; did you mean disk"):
         archive.records("disc")
+
+
+def test_a_table_that_a_probe_declares_and_nothing_has_is_not_taken_for_a_mistake(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.start(0.5).tick(range(1, 20), DISKS)
+    probe = PlannedProbe("disc", "shop", Lane.REALTIME, SECOND_NS, Sensitivity.PUBLIC)
+    plan.write(plan.Plan((probe,)), f"{machine.folders.state}/plan.json")
+    said = "the table 'disc' is not recorded: this machine has nothing of the kind, or it is off; 'sysmonctl doctor'"
+    for ask in (
+        lambda: machine.archive.records("disc"),
+        lambda: machine.archive.select("disc/read_bytes"),
+        lambda: machine.archive.columns("disc"),
+        lambda: machine.archive.sql("SELECT * FROM disc"),
+    ):
+        with pytest.raises(Error) as refusal:
+            ask()
+        assert said in str(refusal.value)
+        assert refusal.value.exit_code == 1
+    with pytest.raises(UsageError, match="there is no table 'disq'; did you mean disk"):
+        machine.archive.records("disq")
 
 
 def test_numbers_that_tell_apart_are_whole_in_pandas_too() -> None:

@@ -24,7 +24,7 @@ from sysmon_tools.screen.app import SysmonApp
 from sysmon_tools.screen.look import Around, Look
 from sysmon_tools.screen.question import Questions
 from sysmon_tools.screen.subjects import ProcessRow
-from sysmon_tools.screen.views import BY_KEY, VIEWS
+from sysmon_tools.screen.views import BY_KEY, EVENTS_VIEW, VIEWS
 from sysmon_tools.targets import GroupTarget
 from sysmond import history
 from sysmond.base import clock
@@ -183,6 +183,15 @@ def test_rows_come_from_the_largest_and_turned_round_from_the_smallest(archive: 
     turned = Questions(archive).page(asked._replace(is_reversed=True, by="pid"), STALL_NS).rows
     assert [turned.cells(at)["pid"] for at in range(len(turned.order))] == ["7", "77"]
     assert rows.started_ns(0) == BOOTED_NS + SECOND_NS
+
+
+def test_where_no_event_is_shown_a_longer_time_is_offered(archive: Archive) -> None:
+    quiet_ns = STALL_NS - 120 * SECOND_NS
+    asked = look.opened(STALLED, EVENTS_VIEW)
+    assert (
+        Questions(archive).page(asked._replace(moment=View(quiet_ns, 0)), STALL_NS).says
+        == "(no events in that time; '-' shows a longer one)"
+    )
 
 
 def test_curves_that_are_moved_are_those_that_are_asked_anew(archive: Archive) -> None:

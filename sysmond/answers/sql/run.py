@@ -21,7 +21,7 @@ from sysmond.answers.series import gaps
 from sysmond.answers.sql import of_long, of_wide, parsed
 from sysmond.answers.sql.of_long import Array, SqlTable
 from sysmond.answers.sql.parsed import Named, Span
-from sysmond.base import timespec
+from sysmond.base import paths, timespec
 from sysmond.base.model import ABSENT, EVENTS, TIERS_NS, Metric, Sensitivity
 from sysmond.base.result import Event, Gap, Result, not_installed, polars_of, unicode
 from sysmond.errors import Error, NotPermittedError, UsageError, listed, nearest
@@ -210,6 +210,9 @@ class _Source:
         if self._census.refused:
             raise NotPermittedError(f"{self._census.refused[0]}: no permission to read it")
         known, named = self.tables(), sorted(self._named.tables)
+        for table in named:
+            if table not in known and wide.is_planned(table, self._folders):
+                raise Error(f"query {query!r}: {paths.not_recorded(table)}")
         wrong = f"there is no table {named[0]!r}{nearest(named[0], known)}" if named else "it names no table"
         raise UsageError(f"query {query!r}: {wrong}; recorded are {', '.join(known)}")
 
