@@ -108,8 +108,10 @@ if [ "$(cat "$VENV/made-from" 2>/dev/null)" != "$wanted_packages" ] || ! "$VENV/
     rm -f "$VENV/made-from" "$VENV/linked"
     : >"$LOG"
     rm -rf "${VENV:?}/$OLDER_DBUS"
+    echo 'setup: installing locked packages, which takes a minute or more'
     install_locked build
     install_locked dev
+    echo 'setup: building and linking the project'
     link_project
     echo "$wanted_links" >"$VENV/linked"
     echo "$wanted_packages" >"$VENV/made-from"

@@ -134,7 +134,9 @@ def _origin(table: Table, spec: Spec) -> str:
     if spec.of is Of.JOIN:
         join = next(join for join in answers.joins if spec.name in dict(join.columns))
         by = " and ".join(f"{mine} = {theirs}" for mine, theirs in join.by)
-        known = f"known to every reader ({join.table[1:]})" if join.table.startswith(":") else f"table {join.table}"
+        known = (
+            f"the {join.table[1:]}, as every reader knows it" if join.table.startswith(":") else f"table {join.table}"
+        )
         return f"{dict(join.columns)[spec.name]} of {known}, where {by}"
     if spec.of is Of.LIFE and answers.ended_by is not None and spec.name in {END, *answers.ended_by.columns}:
         return f"{spec.name} of table {answers.ended_by.table}"
