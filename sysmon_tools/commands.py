@@ -147,7 +147,7 @@ async def _metrics(client: Client, patterns: Sequence[str]) -> list[dict[str, An
 async def _list_clients(client: Client) -> CommandOutput:
     rows = await client.call("ListClients", "a{sv}", NO_OPTIONS)
     clients = [dict(zip(("name", "uid", "pid", "calls", "dropped"), row, strict=True)) for row in rows]
-    return CommandOutput(clients, lambda: _table_of(clients))
+    return CommandOutput(clients, lambda: _table_of(clients) if clients else put("no clients"))
 
 
 async def _list_boots(client: Client) -> CommandOutput:

@@ -67,7 +67,9 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add = made.add_argument
     add("before", metavar="T..T", help="the one span, such as 'yesterday 14:00..15:00' or -2h..-1h")
     add("after", metavar="T..T", help="the other span")
-    add("paths", nargs="*", metavar="PATH", help="series to compare (default: those of all presets, programs, units)")
+    # With a default argparse does not count it among what is missing.
+    why = "series to compare (default: those of all presets, programs, units)"
+    add("paths", nargs="*", default=[], metavar="PATH", help=why)
     add("--top", "--limit", type=int, default=LARGEST, metavar="N", help="number of differences (default: %(default)s)")
     add("--all", action="store_true", help="include negligible differences")
     add_format(made)

@@ -70,7 +70,7 @@ def _wishes(options: argparse.Namespace, planned: dict[str, int], why: str) -> I
         if name not in planned:
             raise UsageError(f"there is no probe {name!r}{nearest(name, planned)}")
     if options.interval is not None:
-        wanted_ns = parse_step(options.interval)
+        wanted_ns = _interval_ns(options.interval)
         often = [name for name in options.names if planned[name] > wanted_ns]
         seldom = [name for name in options.names if planned[name] <= wanted_ns]
         if often:
@@ -133,6 +133,17 @@ class _Holding:
                     say(f"the hold has ended: {refusal}; asked for again every {AGAIN_S:.0f} s", WHO)
                     said = True
                 await asyncio.sleep(AGAIN_S)
+
+
+def _interval_ns(text: str) -> int:
+    """Read ``--interval``.
+
+    :raises UsageError: for what is none.
+    """
+    try:
+        return parse_step(text)
+    except UsageError:
+        raise UsageError(f"--interval {text!r}: expected a length of time such as 10s, from 1s to 60s") from None
 
 
 def _announce(options: argparse.Namespace) -> None:

@@ -346,7 +346,8 @@ def _axis(answer: ImportedAnswer) -> Int64Array:
     (back,) = np.nonzero(np.diff(times_ns) <= 0)
     if len(back):
         where = answer.places.of(int(back[0]) + 1)
-        raise Error(f"{where}: not later than the row before; expected one boot, as --boot gives it")
+        right = "expected one boot, as --boot gives it; rows of a table are imported by its name: 'disk --import FILE'"
+        raise Error(f"{where}: not later than the row before; {right}")
     return times_ns
 
 

@@ -153,7 +153,11 @@ def _make_way(settings: Settings) -> None:
     """Refuse before anything is touched where another daemon runs; the daemon itself then takes the locks.
 
     :raises BusyError: naming the process that holds a folder. :raises NotPermittedError: where one is somebody else's.
+    :raises Error: where the state folder is none.
     """
+    state = settings.folders.state
+    if os.path.exists(state) and not os.path.isdir(state):
+        raise Error(f"{state}: not a folder; expected a state folder of sysmond")
     there = [folder for folder in settings.folders if not mounts.awaited(folder)]
     for folder in there:
         with suppress(OSError):

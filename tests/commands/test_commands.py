@@ -199,6 +199,15 @@ def test_a_folder_that_is_none_is_an_error_of_every_command(
     assert said(capsys) == f"{folders.state}: not a folder; expected a state folder of sysmond"
 
 
+def test_a_file_in_place_of_the_archive_is_named_before_any_lock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "state").touch()
+    with only_one(str(tmp_path)):
+        assert main(["--state-dir", f"{tmp_path}/state", "--runtime-dir", str(tmp_path), "--ticks", "1"]) == 1
+    assert said(capsys) == f"{tmp_path}/state: not a folder; expected a state folder of sysmond"
+
+
 def test_without_a_daemon_an_order_says_so(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (("mark", "text"), ("flush",), ("reload",)):
         assert command(folders, *words) == 1

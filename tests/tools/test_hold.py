@@ -139,7 +139,8 @@ def test_a_hold_ends_with_its_command_and_leaves_the_disk_alone_meanwhile(place:
         (["lode", "--interval=10s"], "there is no probe 'lode'; did you mean load"),
         (["load", "--interval=2min"], "--interval '2min': expected 1s to 60s for load"),
         (["--interval=100ms"], "--interval '100ms': expected 1s to 60s"),
-        (["load", "--interval=soon"], "step 'soon': not understood"),
+        (["load", "--interval=soon"], "--interval 'soon': expected a length of time such as 10s, from 1s to 60s"),
+        (["load", "--interval=0"], "--interval '0': expected a length of time such as 10s, from 1s to 60s"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(place: Place, words: list[str], says: str) -> None:

@@ -147,7 +147,7 @@ def test_what_others_may_not_read_stays_restricted(tmp_path: Path, mode: int, se
         (f"{SERIES}{NOON},1\n", ":2: 2 fields; expected 3, as in the header"),
         (f"# gap x\n{SERIES}\n{NOON},1,2\nnow,1,2\n", ":5: time 'now'; expected 2025-01-31T14:30:00+01:00"),
         (f"{SERIES}2025-02-30T12:00:00Z,1,2\n", ":2: time '2025-02-30T12:00:00Z'"),
-        (f"{SERIES}{NOON},1,2\n{NOON},1,2\n", ":3: not later than the row before"),
+        (f"{SERIES}{NOON},1,2\n{NOON},1,2\n", ":3: not later than the row before; expected one boot, as --boot gives"),
         (f'{SERIES}{NOON},"1"2,2\n', ":2: '2' at character 25; expected ','"),
         (f'{SERIES}{NOON},"1,2\n', """:2: '"' at character 22; expected ','"""),
         (f"{SERIES}{NOON},a\\q,2\n", r":2: '\\q' is no escape of ours"),
