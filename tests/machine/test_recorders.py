@@ -9,13 +9,15 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+import h5py
 import pytest
 
 from sysmond import __main__ as sysmond
-from sysmond.errors import UsageError
+from sysmond.errors import NotPermittedError, UsageError
 from sysmond.machine import folders, recorders
 from sysmond.machine.folders import Folders
 from sysmond.machine.lock import only_one
+from sysmond.store.files import hdf5
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -97,6 +99,19 @@ def test_who_has_no_archive_makes_none_beside_the_machines(machine: Folders) -> 
         os.mkdir(mine.state)
         with redirect_stdout(StringIO()):
             assert sysmond.main(["pin", "-1min", "now"]) == 0
+
+    as_nobody(asks)
+
+
+@needs_root
+def test_a_file_that_one_may_not_read_is_one_plain_line(machine: Folders) -> None:
+    path = f"{os.path.dirname(machine.state)}/there.h5"
+    with h5py.File(path, "w"):
+        os.chmod(path, 0o600)
+
+    def asks() -> None:
+        with pytest.raises(NotPermittedError, match=f"^{path}: no permission to read it$"):
+            hdf5.open_file(path)
 
     as_nobody(asks)
 

@@ -235,7 +235,7 @@ def open_file(path: str) -> File:
     except FileNotFoundError:
         raise
     except PermissionError as refusal:
-        raise NotPermittedError(f"{path}: {refusal.strerror or 'no permission to read it'}") from refusal
+        raise NotPermittedError(f"{path}: no permission to read it") from refusal
     except OSError as damage:
         raise CorruptError(f"{path}: not a readable HDF5 file ({one_line(damage)})") from damage
 
