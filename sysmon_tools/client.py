@@ -294,7 +294,7 @@ async def _on_bus(address: str) -> Client:
 async def _search(where: argparse.Namespace) -> Client:
     """The recorder that is meant, on its bus or directly.
 
-    :raises Error: saying both why it is on no bus, and that none runs without.
+    :raises Error: saying that none runs, and of a bus that is there, that it is not on it.
     """
     if where.state_dir is not None and snapshot_file.is_one(where.state_dir):
         return SnapshotClient(where.state_dir)
@@ -310,12 +310,12 @@ async def _search(where: argparse.Namespace) -> Client:
         if await client.has(BUS_NAME):
             return client
         await client.close()
-        absence = f"{address} bus: no sysmond there ({BUS_NAME})"
-    except Error as refusal:
-        absence = str(refusal)
+        absence = f"{address} bus: no sysmond there ({BUS_NAME}); "
+    except Error:  # Where there is no bus, a recorder runs without.
+        absence = ""
     try:
         return DirectClient(place, user=where.user)
     except NotPermittedError:
         raise
     except Error as nobody:
-        raise Error(f"{absence}; {nobody}") from nobody
+        raise Error(f"{absence}{nobody}") from nobody

@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,6 +192,17 @@ def test_where_no_recorder_runs_is_said(tmp_path: Any) -> None:
 def test_a_bus_and_a_folder_are_not_both_meant(tmp_path: Any) -> None:
     run = run_as(None, lambda: ctl.main(["status", "--bus=session", f"--runtime-dir={tmp_path}"]))
     assert (run.code, run.err) == (2, "sysmonctl: --bus and a folder: expected only one of them\n")
+
+
+def test_where_neither_a_bus_nor_a_recorder_is_only_the_recorder_is_missed(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    own = {"XDG_RUNTIME_DIR": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+    environ = {**os.environ, **own, "DBUS_SESSION_BUS_ADDRESS": f"unix:path={tmp_path}/none"}
+    done = subprocess.run(
+        [*PROGRAM, "--user", "status"], env=environ, capture_output=True, text=True, timeout=HANG_S, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"sysmonctl: {tmp_path}/sysmond: no recorder runs there; sysmond starts one\n"
 
 
 def test_one_that_ended_is_not_taken_for_one_that_runs() -> None:
