@@ -86,6 +86,7 @@ GONE = frozenset((ENODEV, ENOENT, ENOTDIR, ENXIO))
 _NOTHING_TO_TELL = GONE | {ENODATA, EOPNOTSUPP}
 # A probe tells so many events a reading; more are one.
 EVENTS_MAX = 32
+EVENT_TEXT_MAX = 1000
 # Among the subsystems of a probe: it is read when the kernel tells by rtnetlink that a link changed.
 LINKS = "rtnetlink"
 # … that an address came or went, or a default route.
@@ -142,6 +143,7 @@ class Host:
         self.wakes: Wakes | None = None
         self._events: list[HostEvent] = []  # Told, and not recorded yet.
         self._events_over = 0
+        self._last_over: HostEvent | None = None
         self.sleep_states = SleepStates(self.root)  # … and those that all hosts of a lane share.
         self._ways: dict[str, str] = {}
         self._descriptors: dict[str, int] = {}
@@ -270,12 +272,14 @@ class Host:
         """Have it recorded that something happened, of one of the kinds that the probe declares (``told_kinds``).
 
         ``happened_ns``: UTC, of what happened earlier, as ``known_from`` tells. More than
-        ``EVENTS_MAX`` in one reading are one event, which says how many.
+        ``EVENTS_MAX`` in one reading are one event, which says how many, and is for the rest as the last of them.
         """
+        event = HostEvent(kind, subject, text, detail, happened_ns, known_from)
         if len(self._events) < EVENTS_MAX:
-            self._events.append(HostEvent(kind, subject, text, detail, happened_ns, known_from))
+            self._events.append(event)
         else:
             self._events_over += 1
+            self._last_over = event
 
     @property
     def has_events(self) -> bool:
@@ -287,8 +291,11 @@ class Host:
         if not self._events:
             return []
         events, self._events = self._events, []
-        over, self._events_over = self._events_over, 0
-        return [*events, HostEvent(events[-1].kind, "", f"{over} more at once")] if over else events
+        over, last = self._events_over, self._last_over
+        self._events_over, self._last_over = 0, None
+        if last is None:
+            return events
+        return [*events, last._replace(text=f"{over} more at once, the last: {last.text}"[:EVENT_TEXT_MAX])]
 
     def let_go(self) -> None:
         """End what goes on between readings; from any thread, whatever another one does."""

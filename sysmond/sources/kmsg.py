@@ -14,7 +14,7 @@ from contextlib import suppress
 from time import clock_gettime_ns
 from typing import NamedTuple
 
-from sysmond.probe import ABSENT, EVENTS_MAX, Host, Row
+from sysmond.probe import ABSENT, EVENT_TEXT_MAX, EVENTS_MAX, Host, Row
 
 PATH = "/dev/kmsg"
 NOTE = "kernel_message.seen"
@@ -162,19 +162,25 @@ class KernelMessages:
         known = [trouble for trouble in troubles if trouble[1] not in {"", OTHER}]
         others = [trouble for trouble in troubles if trouble[1] == OTHER]
         room = max(0, EVENTS_MAX - 2 - len(known))
+        events = [(message, kind, subject, message.text) for message, kind, subject in known]
+        if len(others) <= room:
+            events += [(message, kind, subject, message.text) for message, kind, subject in others]
+        else:
+            last = others[-1][0]
+            events.append(
+                (last, OTHER, "", f"{len(others)} warnings or worse at once, as: {last.text}"[:EVENT_TEXT_MAX])
+            )
         now_ns, offset_ns = clock_gettime_ns(CLOCK_MONOTONIC), clock_gettime_ns(CLOCK_REALTIME)
-        for message, kind, subject in known + (others if len(others) <= room else []):
+        for message, kind, subject, text in events:
             age_ns = now_ns - message.time_us * 1000
             is_late = age_ns > LATE_NS
             host.tell_event(
                 kind,
                 subject,
-                message.text,
+                text,
                 happened_ns=offset_ns - age_ns if is_late else ABSENT,
                 known_from="kernel messages" if is_late else "",
             )
-        if len(others) > room:
-            host.tell_event(OTHER, "", f"{len(others)} warnings or worse at once, as: {others[-1][0].text}"[:1000])
         if troubles and host.folder:
             self._last = max(self._last, troubles[-1][0].number)
             with suppress(OSError), open(f"{host.folder}/{NOTE}", "w", encoding="ascii") as file:

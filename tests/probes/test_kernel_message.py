@@ -124,7 +124,17 @@ def test_a_flood_is_one_event_with_its_number_and_hides_no_trouble(kernel: Kerne
         kernel.says(f"I/O error, dev sd{number}", 3)
     *told, over = kernel.told()
     assert len(told) == EVENTS_MAX
-    assert over.text == f"{2 * EVENTS_MAX} more at once"
+    last = f"sd{3 * EVENTS_MAX - 1}"
+    assert over == HostEvent("disk error", last, f"{2 * EVENTS_MAX} more at once, the last: I/O error, dev {last}")
+
+
+def test_what_many_old_ones_say_has_the_time_of_the_last_of_them(kernel: Kernel) -> None:
+    ago_s = min(3600.0, time.clock_gettime(time.CLOCK_MONOTONIC) / 2)  # Since the machine started.
+    for number in range(2 * EVENTS_MAX):
+        kernel.says(f"I/O error, dev sd{number}", 3, ago_s=ago_s)
+    for number in range(100):
+        kernel.says(f"warning {number}", 4, ago_s=ago_s)
+    assert {event.known_from for event in kernel.told()} == {"kernel messages"}
 
 
 def test_what_was_there_before_is_told_with_its_own_time(kernel: Kernel) -> None:
