@@ -20,9 +20,11 @@ from sysmond.machine import recorders
 from sysmond.machine.commandline import Parser
 
 if TYPE_CHECKING:
+    from sysmon_tools.moment import View
     from sysmond.history import Archive
 
 PROGRAM = "sysmon"
+NOBODY_RECORDS = "no recorder runs: this is the last that was recorded; 'sysmond' starts one"
 DESCRIPTION = """Show what this machine is doing, and what it did at any moment that is recorded.
 
 Without --at or a command it shows what happens now; T goes back in time, ? lists the keys."""
@@ -217,18 +219,30 @@ def _print(archive: "Archive", options: argparse.Namespace) -> None:
     from sysmon_tools.panel import ASCII_SIGNS, SIGNS  # noqa: PLC0415  as above
 
     is_ascii = show.console().options.ascii_only
+    resting = None if options.at_ns is not None else _resting(archive)
+    if resting:
+        say(NOBODY_RECORDS, PROGRAM)
     for number in range(options.frames or 1):
         if number:
             time.sleep(1.0)
             put("")
         now_ns = archive.now().realtime_ns
         view = moment.of_now(now_ns) if options.at_ns is None else moment.View(options.at_ns)
-        if options.at_ns is None and (last := moment.last_view(archive)):
-            view = last
+        if options.at_ns is None:
+            view = moment.last_view(archive) or resting or view
         shown = moment.look(archive, view, now_ns)
         lines = moment_page.page(shown, PLAIN_WIDTH, PLAIN_HEIGHT, ASCII_SIGNS if is_ascii else SIGNS)
         put(*(line.plain.rstrip() for line in lines))
         sys.stdout.flush()
+
+
+def _resting(archive: "Archive") -> "View | None":
+    """The last moment of an archive whose recorder does not run; None where one does, and where nothing is recorded."""
+    from sysmon_tools.moment import NOW_BACK_NS, View  # noqa: PLC0415  as above
+
+    if recorders.is_recording(archive.place) or (last_ns := archive.last_ns()) is None:
+        return None
+    return View(last_ns - NOW_BACK_NS)
 
 
 def _sample(options: argparse.Namespace) -> None:
@@ -252,6 +266,8 @@ def _draw(archive: "Archive", options: argparse.Namespace, introduction: str) ->
         os.environ.pop(fixed, None)
     last = last_view(archive)
     view = last if options.at_ns is None else View(options.at_ns)
+    if options.at_ns is last is None and (view := _resting(archive)):
+        introduction = NOBODY_RECORDS
     begin = look.live(time.time_ns()) if view is None else look.Look(view)
     try:
         preferred = preferences.read(preferences.place(os.environ))

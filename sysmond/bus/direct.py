@@ -19,7 +19,7 @@ from sysmond.bus.wire.callers import Caller
 from sysmond.bus.wire.errors import UnavailableError
 from sysmond.bus.wire.service import Wanted
 from sysmond.errors import CorruptError, Error, NotPermittedError
-from sysmond.machine import lock
+from sysmond.machine import recorders
 from sysmond.machine.folders import Folders
 from sysmond.plan.plan import read
 from sysmond.plan.settings import Settings, plan_file
@@ -93,6 +93,5 @@ class Direct:
                     follow()
 
     def _check(self) -> None:
-        # Parts that are units have no parent that holds the lock in RAM; the archiver holds the other.
-        if not any(lock.recorder(f"{folder}/{lock.LOCK_FILE}") for folder in (self._place.runtime, self._place.state)):
+        if not recorders.is_recording(self._place):
             raise UnavailableError(f"{self._place.runtime}: {_NOBODY}")

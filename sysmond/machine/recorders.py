@@ -28,6 +28,14 @@ def asked(
     return folders.asked(user=user, state_dir=state_dir, runtime_dir=runtime_dir, or_file=or_file)
 
 
+def is_recording(place: Folders) -> bool:
+    """Whether a recorder runs now whose folders these are.
+
+    Parts that are units have no parent that holds the lock in RAM; the archiver holds the other.
+    """
+    return any(lock.recorder(f"{folder}/{lock.LOCK_FILE}") for folder in (place.runtime, place.state))
+
+
 def introduction(place: Folders, *, system: bool) -> str:
     """What to tell an ordinary user who reads the machine's archive without having asked for it; else empty."""
     if system or not os.geteuid() or place != (folders.SYSTEM_STATE, folders.SYSTEM_RUNTIME):

@@ -187,6 +187,16 @@ def test_wrong_usage_is_one_line(
     assert said in one_line(capsys)
 
 
+def test_where_no_recorder_runs_it_opens_at_the_last_moment_and_says_so(
+    folders: Folders, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folders, "--plain") == 0
+    said = capsys.readouterr()
+    assert said.err == "sysmon: no recorder runs: this is the last that was recorded; 'sysmond' starts one\n"
+    cpu = next(line for line in said.out.splitlines() if line.startswith("CPU "))
+    assert "%" in cpu
+
+
 def test_what_says_nothing_of_unicode_gets_ascii(folders: Folders) -> None:
     where = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
     environ = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
