@@ -70,6 +70,7 @@ class Sampler:
         self._memory = self_cost.open_memory()
         self.own = Cost()
         self._events: list[tuple[Sensitivity, int, HostEvent]] = []
+        self._has_ticked = False
         self._is_asked = self._has_served = self._is_new = self._is_hurried = self._is_signalled = False
         self._deadline_ns = 0
         self._beat_s = min(WAIT_MAX_S, watchdog_s() / 2)
@@ -212,8 +213,9 @@ class Sampler:
         """Read every due source once and write its rows, or why there are none."""
         self._prepare(tick_ns)
         # On its own grid, or on that of the seconds: a tick of another table's, between two seconds, would put a row on
-        # an axis on which all others of its interval have none.
-        past_ns = tick_ns % SECOND_NS
+        # an axis on which all others of its interval have none. The first one is of all.
+        past_ns = tick_ns % SECOND_NS if self._has_ticked else 0
+        self._has_ticked = True
         groups = [
             (name, [s for s in group if tick_ns >= s.due_ns and not (past_ns and tick_ns % s.interval_ns)])
             for name, group in self._roster.groups

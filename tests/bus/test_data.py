@@ -544,7 +544,7 @@ def test_a_query_gives_a_sealed_file_of_the_same_numbers(client: Client, machine
         ((["disk"], 20, 10, 0, [], {}), "InvalidArgument", "the range ends (10) before it begins (20)"),
         ((["disk"], 0, 0, 2**64 - 1, [], {}), "InvalidArgument", "step 18446744073709551615 ns"),
         ((["disk"], 0, 0, 0, ["mode"], {}), "InvalidArgument", "statistic 'mode': not known"),
-        ((["disk"], 0, 0, 0, [], {"boot": ("s", "-7")}), "InvalidArgument", "boot '-7': only 1 boots"),
+        ((["disk"], 0, 0, 0, [], {"boot": ("s", "-7")}), "InvalidArgument", "boot '-7': only one boot"),
         ((["disk"], 0, 0, 0, [], {"boat": ("s", "0")}), "InvalidArgument", "option 'boat'"),
     ],
 )

@@ -199,7 +199,7 @@ def test_a_folder_that_is_none_is_an_error_of_every_command(
     assert said(capsys) == f"{folders.state}: not a folder; expected a state folder of sysmond"
 
 
-def test_a_file_in_place_of_the_archive_is_named_before_any_lock(
+def test_a_file_in_place_of_the_archive_is_named_rather_than_a_lock(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "state").touch()

@@ -251,7 +251,7 @@ def test_one_for_strangers_names_nobody(folders: Folders, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-b", "-3", "-o", "x.svg"], "boot '-3': only 1 boots are recorded"),
+        (["-b", "-3", "-o", "x.svg"], "boot '-3': only one boot is recorded"),
         (["-b", "abcdef", "-o", "x.svg"], "boot 'abcdef': no such boot"),
         (["-o", "x.png"], "x.png: a chart is SVG or HTML"),
         (["--first", "soon", "-o", "x.svg"], "soon"),

@@ -185,7 +185,7 @@ def test_the_chain_of_a_boot_is_listed_the_last_first(tmp_path: Path, capsys: py
     ]
     where = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
     assert sysmon.main(["boots", *where, "--chain", "-1"]) == UsageError.exit_code
-    assert "boot '-1': only 1 boots are recorded" in one_line(capsys)
+    assert "boot '-1': only one boot is recorded" in one_line(capsys)
     assert sysmon.main(["boots", *where, "--chain", "--explain"]) == UsageError.exit_code
     assert "expected only one of them" in one_line(capsys)
 
