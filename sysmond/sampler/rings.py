@@ -24,10 +24,8 @@ from sysmond.ring.frame import (
 )
 from sysmond.ring.leftovers import READING, folders_of_streams, started_ns
 from sysmond.ring.writer import RingWriter
-from sysmond.sampler.source import FULL_S, FULLS_HELD, VALUE_BYTES, Source
+from sysmond.sampler.source import FULL_S, FULLS_HELD, RING_HOLDS_S, VALUE_BYTES, Source
 
-# How long a ring holds what is not sealed yet; the archiver seals far more often than that.
-RING_HOLDS_S = 1200
 # Rings of earlier incarnations that wait to be sealed; beyond it the oldest is given up, and counted.
 OLD_RINGS_MAX = 8
 # A tmpfs that is full now may have room later.

@@ -32,6 +32,10 @@ FULL_S = 300
 # times meanwhile.
 FULLS_HELD = 4
 PACE_NS = 60 * SECOND_NS
+# How long a ring holds what is not sealed yet: twice the usual time from one seal to the next.
+RING_HOLDS_S = 1200
+# A ring of a long table is made that long where so much is enough; what fills more is sealed earlier.
+LONG_RING_BYTES_MAX = 4 * 1024 * 1024
 # A probe that raises is tried again after one interval, then after two, four … but no more than this, or one interval.
 RETRY_MAX_NS = 300 * SECOND_NS
 RETRIES_MAX = 32  # Long after the wait is the longest.
@@ -89,7 +93,8 @@ class Source:
     ``slowed``: why it is read more seldom than planned, where somebody wants that. ``stream``: the
     folder of its ring, that of its class, or one of its own for a long table; ``stride``: bytes of a record of that.
     ``changes``: what of its rows are events, in the background lane.
-    ``is_full_due``: all rows are wanted next. ``paced_bytes``: what came in ``PACE_NS`` when its ring was too small.
+    ``is_full_due``: all rows are wanted next. ``paced_bytes``: what came in ``PACE_NS``, or comes until the next
+    seal, when its ring was too small.
     """
 
     def __init__(
@@ -246,6 +251,7 @@ class Source:
         size_bytes, paced_bytes = reading.size_bytes, 0
         lasted_ns = tick_ns + self.interval_ns - self._paced_ns
         if lasted_ns > PACE_NS:
+            paced_bytes = self._lasting_bytes(ring, lasted_ns)
             self._paced_ns, self._paced_at = tick_ns, ring.written
         else:
             came_bytes = ring.written + size_bytes - self._paced_at
@@ -258,6 +264,17 @@ class Source:
             return False
         self.paced_bytes = max(self.paced_bytes, paced_bytes)
         return True
+
+    def _lasting_bytes(self, ring: RingWriter, lasted_ns: int) -> int:
+        """How large a ring should be that lasts from one seal to the next at its pace of late; 0 where this one does.
+
+        A seal costs half a second of a processor, and a ring that is half full does not wait for its turn.
+        """
+        if not self._paced_ns:
+            return 0
+        lasting_bytes = (ring.written - self._paced_at) * RING_HOLDS_S * SECOND_NS // lasted_ns
+        wanted = min(LONG_RING_BYTES_MAX, lasting_bytes + lasting_bytes // 4)
+        return wanted if wanted > ring.capacity + ring.capacity // 4 else 0
 
     def checked(self, names: Sequence[str]) -> tuple[str, ...]:
         """Give the names of the instances, the same object for as long as they stay the same.

@@ -185,6 +185,22 @@ def test_a_pace_that_a_ring_does_not_hold_for_a_minute_is_given_a_larger_one(ben
     sampler.close()
 
 
+def test_a_ring_that_would_not_last_until_the_next_seal_is_followed_once_by_one_that_does(bench: Bench) -> None:
+    things = Things(100)
+    bench.take(things.probe())
+    sampler = bench.sampler(ring_bytes=16 << 20)
+    sampler.tick(SECOND)
+    (first,) = stream(bench)
+    things.changing = os.path.getsize(first) // STRIDE // 300  # Half full in 150 s.
+    for tick in range(2, 400):
+        sampler.tick(tick * SECOND)
+    _, second = stream(bench)
+    assert 1.2 < os.path.getsize(second) / (1200 * things.changing * STRIDE) < 2
+    rows = [frame for ring in stream(bench) for frame in frames(ring)]
+    assert {frame.tick_ns // SECOND for frame in rows} >= set(range(200, 400))
+    sampler.close()
+
+
 def test_what_is_about_its_moment_goes_over_into_the_larger_ring_as_it_is(bench: Bench) -> None:
     taken: list[int] = []
 
