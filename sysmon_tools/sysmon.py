@@ -219,30 +219,31 @@ def _print(archive: "Archive", options: argparse.Namespace) -> None:
     from sysmon_tools.panel import ASCII_SIGNS, SIGNS  # noqa: PLC0415  as above
 
     is_ascii = show.console().options.ascii_only
-    resting = None if options.at_ns is not None else _resting(archive)
-    if resting:
-        say(NOBODY_RECORDS, PROGRAM)
+    begin, remark = _beginning(archive, options)
+    if remark:
+        say(remark, PROGRAM)
     for number in range(options.frames or 1):
         if number:
             time.sleep(1.0)
             put("")
         now_ns = archive.now().realtime_ns
-        view = moment.of_now(now_ns) if options.at_ns is None else moment.View(options.at_ns)
-        if options.at_ns is None:
-            view = moment.last_view(archive) or resting or view
-        shown = moment.look(archive, view, now_ns)
+        shown = moment.look(archive, begin or moment.of_now(now_ns), now_ns)
         lines = moment_page.page(shown, PLAIN_WIDTH, PLAIN_HEIGHT, ASCII_SIGNS if is_ascii else SIGNS)
         put(*(line.plain.rstrip() for line in lines))
         sys.stdout.flush()
 
 
-def _resting(archive: "Archive") -> "View | None":
-    """The last moment of an archive whose recorder does not run; None where one does, and where nothing is recorded."""
-    from sysmon_tools.moment import NOW_BACK_NS, View  # noqa: PLC0415  as above
+def _beginning(archive: "Archive", options: argparse.Namespace) -> "tuple[View | None, str]":
+    """The moment to begin with, None for now, and what is to be said of it: where nobody records it is the last one."""
+    from sysmon_tools.moment import NOW_BACK_NS, View, last_view  # noqa: PLC0415  as above
 
+    if options.at_ns is not None:
+        return View(options.at_ns), ""
+    if last := last_view(archive):
+        return last, ""
     if recorders.is_recording(archive.place) or (last_ns := archive.last_ns()) is None:
-        return None
-    return View(last_ns - NOW_BACK_NS)
+        return None, ""
+    return View(last_ns - NOW_BACK_NS), NOBODY_RECORDS
 
 
 def _sample(options: argparse.Namespace) -> None:
@@ -257,25 +258,22 @@ def _sample(options: argparse.Namespace) -> None:
 
 def _draw(archive: "Archive", options: argparse.Namespace, introduction: str) -> None:
     """The screen, until somebody has enough."""
-    from sysmon_tools.moment import View, last_view  # noqa: PLC0415  as above
     from sysmon_tools.screen import look, preferences  # noqa: PLC0415  as above
     from sysmon_tools.screen.app import SysmonApp  # noqa: PLC0415  as above
     from sysmond.store.holdings import staying_open  # noqa: PLC0415  as above
 
     for fixed in ("COLUMNS", "LINES"):
         os.environ.pop(fixed, None)
-    last = last_view(archive)
-    view = last if options.at_ns is None else View(options.at_ns)
-    if options.at_ns is last is None and (view := _resting(archive)):
-        introduction = NOBODY_RECORDS
+    view, remark = _beginning(archive, options)
     begin = look.live(time.time_ns()) if view is None else look.Look(view)
+    introduction = remark or introduction
     try:
         preferred = preferences.read(preferences.place(os.environ))
     except Error as problem:
         preferred, introduction = preferences.default(), str(problem)
     where = argparse.Namespace(**{**vars(options), "bus": None})
     end_ns = archive.now().realtime_ns
-    now = (lambda: end_ns) if last else time.time_ns
+    now = (lambda: end_ns) if archive.is_snapshot else time.time_ns
     with staying_open():
         SysmonApp(archive, begin, where, introduction, now, preferred).run()
 

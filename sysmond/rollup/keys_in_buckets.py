@@ -131,8 +131,8 @@ class KeysInBuckets(NamedTuple):
             # Some ended that no reading saw.
             end_row, unseen = _ended(keys, ends, edges, key.index(START))
             keys = np.concatenate([keys, ends.keys[unseen]])
-            since_ns = [portion.begin_ns - portion.stretch.interval_ns for portion in portions[:1]] or [int(edges[0])]
-            newborn = np.append(newborn, ends.keys[unseen, key.index(START)] >= since_ns[0] - GRAIN_NS)
+            since_ns = portions[0].begin_ns - portions[0].stretch.interval_ns if portions else int(edges[0])
+            newborn = np.append(newborn, ends.keys[unseen, key.index(START)] >= since_ns - GRAIN_NS)
             first = np.append(first, np.full(len(unseen), len(parts)))
             end_row = np.append(end_row, unseen)
         end_ns = np.full(len(keys), ALWAYS_NS, np.int64)

@@ -94,18 +94,20 @@ class Passes:
             full = True
         self._result = None
         self._number += 1
-        names, begun = self._names(), clock.relation()
         try:
-            self._result = self._tasks.take(full=full or self._is_full_due(names, begun), threads=threads)
-            if names is not None:
+            if (names := self._names()) is not None:
+                begun = clock.relation()
+                self._result = self._tasks.take(full=full or self._is_full_due(names, begun), threads=threads)
                 names.learn_pass(self._result.process, begun)
+            else:
+                self._result = self._tasks.take(full=full, threads=threads)
         except BaseException:  # It may have been interrupted in the middle: what is half done is not gone on with.
             self.close()
             raise
 
-    def _is_full_due(self, names: "Names | None", begun: clock.Relation) -> bool:
+    def _is_full_due(self, names: "Names", begun: clock.Relation) -> bool:
         """Whether names want to know all processes again: a new way to know of ends, or one that lost messages."""
-        if names is None or not names.is_blank or begun.boottime_ns < self._all_again_ns:
+        if not names.is_blank or begun.boottime_ns < self._all_again_ns:
             return False
         self._all_again_ns = begun.boottime_ns + ALL_AGAIN_NS
         return True

@@ -109,15 +109,15 @@ def test_signs_are_called_as_textual_calls_them(sign: str) -> None:
     assert keys.key_of(sign) == textual_keys._character_to_key(sign)
 
 
-async def typed(archive: Archive, text: str, shows: str, preferred: Preferences | None = None) -> str:
-    """What is seen of the processes once other columns were typed."""
+async def seen(archive: Archive, preferred: Preferences | None, keyed: str, *typed: str, shows: str = "") -> str:
+    """What is seen of a view once its key was pressed and something typed, as soon as it shows that."""
     app = SysmonApp(archive, Look(View(STALL_NS)), argparse.Namespace(), now=lambda: screens.NOW_NS,
                     preferred=preferred)  # fmt: skip
     async with app.run_test(size=(120, 30)) as pilot:
         await screens.settled(pilot)
-        await pilot.press("p")
+        await pilot.press(keyed)
         await screens.settled(pilot)
-        await pilot.press("f2", "ctrl+u", *text, "enter")
+        await pilot.press(*typed)
         async with asyncio.timeout(HANG_S):
             while shows not in screens.seen(app):
                 await pilot.pause(0.05)
@@ -125,30 +125,22 @@ async def typed(archive: Archive, text: str, shows: str, preferred: Preferences 
 
 
 def test_columns_are_typed_and_go_back_to_their_own(folders: Folders) -> None:
-    archive = Archive(folders)
-    shown = asyncio.run(typed(archive, "rss,comm", 'as "processes/general" below [columns]'))
+    def typed(text: str, shows: str, preferred: Preferences | None = None) -> str:
+        words = ("f2", "ctrl+u", *text, "enter")
+        return asyncio.run(seen(Archive(folders), preferred, "p", *words, shows=shows))
+
+    shown = typed("rss,comm", 'as "processes/general" below [columns]')
     heading = next(line for line in shown.splitlines() if "pid" in line)
     assert heading.split()[:3] == ["pid", "rss", "comm"]
     assert "username" not in shown
     preferred = Preferences(keys.mapped({}), {"processes/general": SheetColumns(("rss",))})
-    assert "username" in asyncio.run(typed(archive, "", "username", preferred))
-    assert "did you mean comm" in asyncio.run(typed(archive, "cmm", "there is no column 'cmm'"))
+    assert "username" in typed("", "username", preferred)
+    assert "did you mean comm" in typed("cmm", "there is no column 'cmm'")
 
 
 def test_what_a_file_prefers_is_what_the_screen_of_a_terminal_shows(folders: Folders) -> None:
-    archive = Archive(folders)
     preferred = preferences.parsed(b"[keys]\nprocesses = 'P'\n[columns]\n'processes/general' = ['comm:4', 'rss']")
-
-    async def shown() -> str:
-        app = SysmonApp(archive, Look(View(STALL_NS)), argparse.Namespace(), now=lambda: screens.NOW_NS,
-                        preferred=preferred)  # fmt: skip
-        async with app.run_test(size=(120, 30)) as pilot:
-            await screens.settled(pilot)
-            await pilot.press("P")
-            await screens.settled(pilot)
-            return screens.seen(app)
-
-    lines = asyncio.run(shown()).splitlines()
+    lines = asyncio.run(seen(Archive(folders), preferred, "P")).splitlines()
     heading = next(line for line in lines if line.startswith("pid") or " pid" in line)
     assert heading.split() == ["pid", "comm", "rss"]
     assert any("upd…" in line for line in lines)

@@ -133,7 +133,9 @@ def test_after_its_end_nothing_is_missing_and_now_is_its_end(cut: str, capsys: p
 
 def test_it_opens_at_its_last_moment(cut: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert sysmon.main(["--plain", "--state-dir", cut]) == 0
-    head, *lines = capsys.readouterr().out.splitlines()
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    head, *lines = shown.out.splitlines()
     assert "SNAPSHOT" in head
     assert " ago" not in head
     assert not any(line.startswith("missing") for line in lines)

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 from sysmond.tasks.command.masking import RAW_BYTES_MAX
 from sysmond.tasks.proc.content import content
-from sysmond.tasks.proc.text import stat, status
+from sysmond.tasks.proc.text import ENDED, stat, status
 
 # How often a process is read again that changes while it is read.
 TRIES_MAX = 3
-_ZOMBIES = frozenset((b"Z", b"X"))
 
 
 class RawRead(NamedTuple):
@@ -35,7 +34,7 @@ def read_raw(proc: str, pid: int) -> RawRead:
     while True:
         tries += 1
         program, raw = None, b""
-        if before.state not in _ZOMBIES:
+        if before.state not in ENDED:
             try:
                 program = os.readlink(f"{folder}/exe".encode())
             except OSError:

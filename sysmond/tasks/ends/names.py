@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 from sysmond.base.clock import Relation
 from sysmond.records import Records
-from sysmond.tasks.proc.text import TICK_NS
+from sysmond.tasks.proc.text import ENDED, TICK_NS
 from sysmond.tasks.tables import PROCESS_HEAD
 
 # Of how many processes a name is remembered: the one learned first is forgotten.
 KNOWN_MAX = 131_072
-_ZOMBIES = frozenset((b"Z", b"X"))
 
 
 class ProcessName(NamedTuple):
@@ -109,7 +108,7 @@ class Names:
             return
         self.is_blank = self.is_blank and not processes.full
         for start_ns, pid, ppid, uid, cgroup, comm, state in PROCESS_HEAD.iter_unpack(processes.rows):
-            if start_ns + TICK_NS <= begun.boottime_ns and state not in _ZOMBIES:
+            if start_ns + TICK_NS <= begun.boottime_ns and state not in ENDED:
                 self.learn(pid, ProcessName(begun_ns, begun_ns, start_ns, ppid, uid, cgroup, comm))
 
     def pop(self, pid: int, end_ns: int) -> ProcessName | None:

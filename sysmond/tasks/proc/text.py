@@ -16,6 +16,8 @@ MICRO = 1_000_000
 _USER_HZ = os.sysconf("SC_CLK_TCK")
 TICK_US = MICRO // _USER_HZ
 TICK_NS = 1000 * TICK_US
+# States of what has ended, and has no memory any more.
+ENDED = frozenset((b"Z", b"X"))
 _COMM_BYTES_MAX = 15
 _KTHREADD = 2
 # As by BPF, so that both ways give the same text of a stack.
