@@ -114,13 +114,13 @@ class Archive:
     def span(self, start: str | None, end: str | None, length: str) -> tuple[int, int]:
         """Read a range in which something is to be seen, [start, end) in UTC ns: without a start, its last ``length``.
 
-        Where neither is given it ends now, and in a folder that is read alone, into which nobody records, with the last
-        that is there.
+        Where neither is given it ends now, and in an archive into which nobody records, with the last that is there.
 
         :raises UsageError: for a wrong time, and for a range that ends before it begins.
         """
         now = self.now()
-        if start is end is None and self.place.state == self.place.runtime and (last_ns := self.last_ns()) is not None:
+        is_open = start is end is None
+        if is_open and not recorders.is_recording(self.place) and (last_ns := self.last_ns()) is not None:
             past_ns = max(0, now.realtime_ns - last_ns - 1)
             now = Relation(*(time_ns - past_ns for time_ns in now))
         return timespec.parse_span(start or f"-{length}", end or "now", now)

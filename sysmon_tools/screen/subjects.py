@@ -5,7 +5,6 @@ Who is asked for a signal's name is asked about a row; by the time of the answer
 what is meant is decided when the question is put.
 """
 
-import os
 import pwd
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -63,7 +62,8 @@ def _where(action: str) -> str:
 
 
 def _uid(username: str) -> int:
+    """:raises Error: where nobody is called so here."""
     try:
         return int(username) if username.isdecimal() else pwd.getpwnam(username).pw_uid
     except KeyError:
-        return os.geteuid()
+        raise Error(f"there is no user {username!r} here; expected a unit of a user whom this machine knows") from None

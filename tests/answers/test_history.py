@@ -24,6 +24,7 @@ from sysmond.base.result import Boot, Event, Gap, Result
 from sysmond.base.timespec import DAY_NS, HOUR_NS
 from sysmond.errors import CorruptError, Error, NotPermittedError, UsageError
 from sysmond.history import Archive
+from sysmond.machine.lock import only_one
 from sysmond.store import archive, holdings
 from sysmond.store.files import dense_file
 from sysmond.store.files.dense_file import Segment
@@ -895,3 +896,13 @@ def test_boots_and_events_are_listed(machine: Machine) -> None:
     assert machine.archive.events() == [Event(at_ns, "mark", "", "here")]
     assert machine.archive.events(at_ns + 1) == []
     assert machine.archive.events(0, at_ns) == []
+
+
+def test_a_span_without_times_ends_with_what_is_there_where_nobody_records(machine: Machine) -> None:
+    machine.start(99).tick(range(100, 200))
+    last_ns = machine.archive.last_ns()
+    assert last_ns is not None
+    start_ns, end_ns = machine.archive.span(None, None, "1min")
+    assert (end_ns - start_ns, 0 <= end_ns - last_ns <= SECOND_NS) == (60 * SECOND_NS, True)
+    with only_one(machine.folders.runtime):  # Now somebody does.
+        assert machine.archive.span(None, None, "1min")[1] > last_ns + 3600 * SECOND_NS

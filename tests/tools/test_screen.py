@@ -320,6 +320,12 @@ def test_to_other_rows_nothing_is_done(action: str, view: str, cells: dict[str, 
         subjects.subject(action, look.opened(LIVE, view), cells, 5)
 
 
+def test_a_unit_of_a_user_whom_nobody_knows_is_not_taken_for_one_of_our_own() -> None:
+    cells: dict[str, str | None] = {"user_unit": "c.scope", "username": "nobody-of-that-name"}
+    with pytest.raises(Error, match="there is no user 'nobody-of-that-name' here"):
+        subjects.subject("freeze", look.opened(LIVE, "units"), cells, 5)
+
+
 OWN = """
 import os, signal, sys
 from sysmon_tools.screen.own_recorder import OwnRecorder
