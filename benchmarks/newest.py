@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a question to the last minutes costs, asked of a recorder that runs: one series, by a cold command line.
+"""What a question to the last minutes costs, asked of a recorder that runs: one series, and the first ten processes.
 
 Beside files of hours before there are rings up to now like those of a recorder, with as many tables by the second as it
-has by default. Cold means a new process; the files are in the page cache. By turns with it only Python is started, with
-numpy and h5py and with numpy alone; processor time is that of the program to its end, medians count.
+has by default, and a hundred processes. Both are asked by a cold command line. Cold means a new process; the files are
+in the page cache. By turns with it only Python is started, with numpy and h5py and with numpy alone; processor time is
+that of the program to its end, medians count.
 """
 
 import os
@@ -12,16 +13,18 @@ import time
 from functools import partial
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from benchmarks import asking, measure, query
+from benchmarks import asking, measure, query, tasks_synthetic
 from benchmarks.measure import Figures
 from sysmond.base import clock
 from sysmond.base.model import Sensitivity
-from sysmond.machine.folders import Folders
+from sysmond.machine.folders import Folders, create_stream
+from sysmond.records import Records
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.writer import RingWriter
+from sysmond.tasks.tables import PROCESS
 
 # So much the rings have, and so many tables besides disks.
-RINGS_S, OTHER_TABLES, RING_BYTES = 1500, 11, 8 << 20
+RINGS_S, OTHER_TABLES, RING_BYTES, PROCESSES = 1500, 11, 8 << 20, 100
 FILES, REPEATS, LIMIT_S = 4, 11, 600
 NUMPY = [sys.executable, "-P", "-c", "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'; import numpy"]
 
@@ -43,7 +46,22 @@ def write_rings(folders: Folders) -> int:
                 names = tuple(f"thing{instance}" for instance in range(asking.DISKS if each.name == "disk" else 1))
                 values = [tick * (instance + 1) for instance in range(len(names)) for _ in each.metrics]
                 ring.rows(number, tick * clock.SECOND_NS, names, values)
+    write_processes(folders, ticks)
     return (now.realtime_ns - now.boottime_ns) // clock.SECOND_NS + end_s
+
+
+def write_processes(folders: Folders, ticks: range) -> None:
+    """Write the ring of a hundred processes, over these seconds of this boot."""
+    create_stream(f"{folders.runtime}/sampler", "public/process")
+    started_ns = ticks[0] * clock.SECOND_NS - 1
+    identity = Identity(clock.boot_id(), "sampler", Sensitivity.PUBLIC, 1, started_ns)
+    path = f"{folders.runtime}/sampler/public/process/{started_ns}.ring"
+    ring = RingWriter(path, RING_BYTES, identity, [Layout(PROCESS, clock.SECOND_NS)])
+    ring.clock(clock.relation())
+    made = tasks_synthetic.seconds(PROCESSES, tasks_synthetic.QUIET, len(ticks))
+    for tick, (_, is_full, rows_now) in zip(ticks, made, strict=True):
+        piece = Records(rows_now.tobytes(), is_full, 0, PROCESSES)
+        ring.records(0, tick * clock.SECOND_NS, [piece], rows_now.itemsize)
 
 
 def measured(repeats: int) -> Figures:
@@ -59,26 +77,39 @@ def measured(repeats: int) -> Figures:
         end_s = measure.in_child(partial(write_rings, folders), LIMIT_S)
         place = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
         span_asked = [f"--from={end_s - asking.FIVE_MINUTES_S}", f"--to={end_s}", "--format=csv"]
-        command = [measure.program("sysmon-extract"), *place, "disk/first@thing1", *span_asked]
-        output = f"{folders.runtime}/answer"
-        measure.spend(command, output)
-        with open(output, "rb") as answer:
-            rows_there = sum(not line.startswith(b"#") for line in answer) - 1
-        if rows_there < 1:
-            raise RuntimeError(f"{' '.join(command)}: no rows")
-        spent = query.by_turns({"answer": command, "start": measure.START, "numpy": NUMPY}, repeats)
+        program = [measure.program("sysmon-extract"), *place]
+        commands = {
+            "answer": [*program, "disk/first@thing1", *span_asked],
+            "top": [*program, "process", "--top=10", "--by=cpu", *span_asked],
+        }
+        rows_there = {name: rows_of(command, f"{folders.runtime}/answer") for name, command in commands.items()}
+        spent = query.by_turns({**commands, "start": measure.START, "numpy": NUMPY}, repeats)
     cpu_ms = {name: measure.ms(measure.median([one.cpu_ns for one in mine]), 1) for name, mine in spent.items()}
     return {
-        "rows": rows_there,
+        "rows": rows_there["answer"],
         **{f"{name}_cpu_ms": value for name, value in cpu_ms.items()},
         "answer_to_start": round(cpu_ms["answer"] / cpu_ms["start"], 2),
     }
+
+
+def rows_of(command: list[str], output: str) -> int:
+    """How many rows a command gives, as CSV.
+
+    :raises RuntimeError: where it gives none.
+    """
+    measure.spend(command, output)
+    with open(output, "rb") as answer:
+        there = sum(not line.startswith(b"#") for line in answer) - 1
+    if there < 1:
+        raise RuntimeError(f"{' '.join(command)}: no rows")
+    return there
 
 
 def rows(figures: Figures) -> list[tuple[str, str]]:
     """Tell it to people."""
     return [
         ("one series, the last five minutes", f"{figures['answer_cpu_ms']:.0f} ms of CPU, {figures['rows']} rows"),
+        ("the first ten of 100 processes, the last five minutes", f"{figures['top_cpu_ms']:.0f} ms of CPU"),
         ("starting Python with numpy and h5py", f"{figures['start_cpu_ms']:.0f} ms of CPU"),
         ("… with numpy alone, on one thread", f"{figures['numpy_cpu_ms']:.0f} ms of CPU"),
         ("the answer : start", f"{figures['answer_to_start']:.2f}"),

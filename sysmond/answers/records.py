@@ -2,7 +2,7 @@
 """Answers about long tables: a question in words, checked, answered from what is there, as columns and as records."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import chain
 
 import numpy as np
@@ -34,7 +34,7 @@ from sysmond.machine import snapshot_note
 from sysmond.machine.folders import Folders
 from sysmond.rollup.ended import ended_of
 from sysmond.rollup.top import is_dictionary
-from sysmond.store import events
+from sysmond.store import events, ring_reach
 from sysmond.store.census import LATE_NS, Census, Line
 from sysmond.store.stretches.stretch import Stretch, key_of, lasts
 from sysmond.store.stretches.undeclared import BUILT_IN, BY_COLUMNS, RESTRICTED, answers_of, declared, with_children
@@ -52,6 +52,10 @@ def answer(folders: Folders, classes: Collection[Sensitivity], request: Request)
     :raises UsageError: for a wrong table, column, condition, time or step. :raises NotPermittedError: where the table
         may not be read. :raises Error: where nothing of it is recorded.
     """
+    if _may_be_in_rings(folders, classes, request):
+        # Whatever is refused, all files are asked: they may know better.
+        with suppress(Error, FileNotFoundError), closing(Census(folders, classes, of_rings=True)) as census:
+            return Answering(census, request).answer()
     with closing(Census(folders, classes)) as census:
         for attempt in range(ATTEMPTS_MAX + 1):
             try:
@@ -63,6 +67,15 @@ def answer(folders: Folders, classes: Collection[Sensitivity], request: Request)
                 if not census.exclude(damage):
                     raise
     raise Error(f"table {request.table!r}: its files change faster than they can be read")
+
+
+def _may_be_in_rings(folders: Folders, classes: Collection[Sensitivity], request: Request) -> bool:
+    """Whether rings seem to go back far enough to answer alone."""
+    when = times_of(request, snapshot_note.now(folders.state))
+    if request.boot is not None or when.start_ns == -FOREVER_NS:
+        return False
+    reach_ns = min(ring_reach.reach_of_rings_ns(folders, classes, table) for table in ("", request.table))
+    return when.now_ns - when.start_ns < ring_reach.SLACK * reach_ns
 
 
 def _quantity(metric: Metric) -> tuple[str, Semantics, int]:

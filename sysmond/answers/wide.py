@@ -15,17 +15,16 @@ from sysmond.base.result import Gap, Result
 from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.machine.folders import Folders
+from sysmond.store import ring_reach
 from sysmond.store.holdings import anew
 from sysmond.store.of_ring import Hole, SeriesKey
-from sysmond.store.timeline import Timeline, reach_of_rings_ns
+from sysmond.store.timeline import Timeline
 
 if TYPE_CHECKING:
     from sysmond.plan.plan import PlannedProbe
 
 # A refusal names so many damages: one of a few is the reason, of many each is as good as any.
 DAMAGES_TOLD_MAX = 8
-# To read rings for nothing costs as much as to open some files: only what they may well have is asked of them alone.
-RINGS_SLACK = 1.25
 
 _T = TypeVar("_T")
 
@@ -75,7 +74,7 @@ def _opened(place: Folders, classes: Collection[Sensitivity], when: Times | None
     :raises FileNotFoundError: where a file was merged or flushed meanwhile.
     """
     if when is not None and when.start_ns != -FOREVER_NS:
-        if when.now_ns - when.start_ns < RINGS_SLACK * reach_of_rings_ns(place, classes):
+        if when.now_ns - when.start_ns < ring_reach.SLACK * ring_reach.reach_of_rings_ns(place, classes):
             span = when.start_ns - 2 * when.step_ns, when.end_ns
             with suppress(Error), closing(Timeline(place, classes, span, of_rings=True)) as line:
                 return use(line)

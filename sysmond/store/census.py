@@ -7,10 +7,11 @@ of its boot begins, and one whose readings all lie within another is left out.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from itertools import chain, product
+from itertools import chain, dropwhile, product
 from operator import itemgetter
 from typing import NamedTuple
 
+from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import FINEST_TIER, TIERS_NS, Answers, Sensitivity
 from sysmond.base.result import Event, LongEntry
@@ -23,6 +24,7 @@ from sysmond.store.archive import Name
 from sysmond.store.files import opening
 from sysmond.store.holdings import Damage, Files, Holdings, Place, Shelf, table_of, written_ns
 from sysmond.store.of_ring import Hole
+from sysmond.store.ring_reach import RingBegin, TooLittleError, complete_since, was_set
 from sysmond.store.stretches.sparse_of_ring import LongRing, RingReading
 from sysmond.store.stretches.stretch import Stretch, StretchPart
 
@@ -87,11 +89,12 @@ class Line(NamedTuple):
 class Census:
     """What there is of long tables in a pair of folders, by then.
 
-    ``refused``: what may not be read.
+    ``refused``: what may not be read. ``of_rings``: rings alone, with what files have of them, too.
     """
 
-    def __init__(self, folders: Folders, classes: Collection[Sensitivity]) -> None:
+    def __init__(self, folders: Folders, classes: Collection[Sensitivity], *, of_rings: bool = False) -> None:
         self._folders = folders
+        self._is_of_rings = of_rings
         self._holdings = Holdings(folders, classes)
         self._files = Files(opening.stretch)
         self.refused = self._holdings.refused
@@ -119,6 +122,8 @@ class Census:
     def happened(self, highest: Sensitivity, start_ns: int, end_ns: int, boot: str | None) -> list[Event]:
         """What happened in a range (UTC), as far as sources of no higher class tell; what cannot be read is damage."""
         classes = [each for each in self._holdings.classes if each in {Sensitivity.PUBLIC, highest}]
+        if self._is_of_rings:
+            return events.read_rings(self._folders, classes, start_ns, end_ns).events
         with suppress(UsageError):  # Of a boot of which there is nothing but this table.
             happened = events.read(self._folders, classes, start_ns, end_ns, boot)
             for said in happened.warnings:
@@ -175,9 +180,12 @@ class Census:
         Of another ``tier`` than the finest, its buckets.
 
         :raises FileNotFoundError: where a file was merged or flushed meanwhile.
+        :raises TooLittleError: where rings alone do not have all of the range.
         """
         is_rows = tier == FINEST_TIER
         self.is_followed = False
+        if self._is_of_rings:
+            return self._lines_of_rings(table, start_ns)
         stretches = self._rings(table) if is_rows else []
         there: dict[Name, str] = {}
         for sensitivity in self._holdings.classes:
@@ -186,13 +194,57 @@ class Census:
                 self.is_followed = self.is_followed or not any(len(stretch.ticks) for stretch in of_boot)
                 stretches += of_boot
             there |= shelf.paths
-        self.reasons = [f"{hole.cause}: {hole.detail}" for stretch in stretches for hole in stretch.holes]
+        self.reasons = _reasons(stretches)
         damaged = {name: why for name, path in there.items() if (why := self._holdings.why(path))}
         unread = [hole for path, hole in self._holdings.unread.items() if is_rows and table_of(path) == table]
         lines = _lines(stretches, None if pins.are_some(self._folders.state) else there, damaged, unread)
         known = {line.boot for line in lines}
         lost_boots = [(written_ns(there[name]), why) for name, why in damaged.items() if name.boot not in known]
         return [*lines[:-1], *(line._replace(lost_boots=lost_boots) for line in lines[-1:])]
+
+    def _lines_of_rings(self, table: str, start_ns: int) -> list[Line]:
+        """The line of a table since a moment (UTC), by rings alone; none of what is not recorded.
+
+        A row lasts until the next of its key, so rings have all of it since their first reading of all rows.
+
+        :raises TooLittleError: where files may have something of that time that rings do not.
+        """
+
+        def read(copied: Snapshot, _: int) -> tuple[RingBegin, list[Stretch]]:
+            ring, who, went_round = self._long_ring(copied), copied.identity, bool(copied.lost)
+            readings, since_ns = ring.readings, copied.begins_ns
+            if ring.is_lasting:
+                complete = list(dropwhile(lambda one: not one.full, readings))
+                since_ns = complete[0].tick_ns if complete else ALWAYS_NS
+                readings = complete if went_round else readings
+            begin = RingBegin(who.writer, who.sensitivity, who.boot, since_ns, went_round)
+            return begin, list(ring.stretches(readings, is_empty_too=copied.closed))
+
+        begins: list[RingBegin] = []
+        of_writer: dict[tuple[str, Sensitivity], list[Stretch]] = {}
+        for begin, made in self._holdings.rings(table, read, is_whole=True):
+            begins.append(begin)
+            mine = of_writer.setdefault((begin.writer, begin.sensitivity), [])
+            if begin.went_round:  # What rings before it have ends before it begins.
+                mine.clear()
+            mine += made
+        stretches = list(chain.from_iterable(of_writer.values()))
+        places = [Place(sensitivity, FINEST_TIER, table) for sensitivity in self._holdings.classes]
+        if not stretches and not any(any(self._holdings.files(place)) for place in places):
+            return []
+        boot, since_ns = complete_since(begins)
+        lines = _lines(stretches)
+        self.reasons = _reasons(stretches)
+        if (
+            self._holdings.damages
+            or boot != clock.boot_id()
+            or [line.boot for line in lines] != [boot]
+            or lines[0].course.moment_ns(since_ns) > start_ns
+            or was_set(lines[0].course)
+            or any(self._holdings.is_elsewhere(place, boot, start_ns) for place in places)
+        ):
+            raise TooLittleError("rings do not have all of the range")
+        return lines
 
     def boots(self, table: str, lines: Iterable[Line]) -> list[str]:
         """Every boot of the archive, oldest first: of a long table, whose rings have ``lines``, and of wide ones."""
@@ -210,13 +262,17 @@ class Census:
         """The stretches of rings; ``of``: chooses of their readings."""
 
         def read(copied: Snapshot, since: int) -> list[Stretch]:
-            ring = LongRing(copied)
-            if ring.damage:
-                self._warn(ring.damage)
+            ring = self._long_ring(copied)
             readings = [reading for reading in ring.readings if reading.offset >= since]
             return list(ring.stretches(list(of(readings)), is_empty_too=copied.closed))
 
         return list(chain.from_iterable(self._holdings.rings(table, read)))
+
+    def _long_ring(self, copied: Snapshot) -> LongRing:
+        ring = LongRing(copied)
+        if ring.damage:
+            self._warn(ring.damage)
+        return ring
 
     def _shelf(self, sensitivity: Sensitivity, tier: str, table: str) -> Shelf[Stretch]:
         return Shelf(self._holdings, Place(sensitivity, tier, table), self._open, lambda stretch, _: _said(stretch))
@@ -236,6 +292,10 @@ class Census:
 def _outer(readings: Sequence[RingReading]) -> list[RingReading]:
     """The first and the last reading."""
     return list(dict.fromkeys([*readings[:1], *readings[-1:]]))
+
+
+def _reasons(stretches: Iterable[Stretch]) -> list[str]:
+    return [f"{hole.cause}: {hole.detail}" for stretch in stretches for hole in stretch.holes]
 
 
 def _lines(

@@ -27,6 +27,7 @@ from sysmond.store.archive import Name
 from sysmond.store.files import opening
 from sysmond.store.holdings import WRITTEN_MIN_NS, WRITTEN_WITHIN_NS, Damage, Holdings, Place, anew, written_ns
 from sysmond.store.of_ring import BootEvent, Recording
+from sysmond.store.ring_reach import STAYING, TooLittleError, complete_since, was_set
 
 if TYPE_CHECKING:
     from sysmond.store.files.dense_file import EventsOfFile
@@ -111,11 +112,30 @@ def read(
     return anew(lambda: _read(folders, classes, start_ns, end_ns, boot))
 
 
+def read_rings(folders: Folders, classes: Collection[Sensitivity], start_ns: int, end_ns: int) -> Happened:
+    """The same by rings alone, of any boot.
+
+    :raises TooLittleError: where files may tell of more.
+    """
+    holdings = Holdings(folders, classes)
+    rings = [*_rings(holdings, {})]
+    boot, since_ns = complete_since((ring.begin for ring in rings if ring.begin.writer in STAYING), STAYING)
+    sources = [_of_ring(ring) for ring in rings]
+    course = _courses(sources).get(boot, _UNKNOWN)
+    is_elsewhere = any(holdings.is_elsewhere(Place(sensitivity), boot, start_ns) for sensitivity in classes)
+    if is_elsewhere or course.moment_ns(since_ns) > start_ns or was_set(course):
+        raise TooLittleError("files may tell of what happened, too")
+    return _happened_in(sources, [damage.reason for damage in holdings.damages], (start_ns, end_ns), None)
+
+
 def outermost(folders: Folders, classes: Collection[Sensitivity]) -> Happened:
     """Of what happened the first and the last, and some others: when that was, and who may read it."""
-    return anew(
-        lambda: _happened_in(_Sources(Holdings(folders, classes), -ALWAYS_NS, _is_outer), -ALWAYS_NS, ALWAYS_NS, None)
-    )
+
+    def look() -> Happened:
+        sources = _Sources(Holdings(folders, classes), -ALWAYS_NS, _is_outer)
+        return _happened_in(sources.read, sources.damaged, (-ALWAYS_NS, ALWAYS_NS), None)
+
+    return anew(look)
 
 
 def _is_outer(times_ns: Int64Array) -> BoolArray:
@@ -132,20 +152,24 @@ def _read(
 
     # Which boot is meant is told by all there are, unless its whole id says it.
     since_ns = start_ns if boot is None or _is_id(boot) else -ALWAYS_NS
-    return _happened_in(_Sources(Holdings(folders, classes), since_ns, is_near), start_ns, end_ns, boot)
+    sources = _Sources(Holdings(folders, classes), since_ns, is_near)
+    return _happened_in(sources.read, sources.damaged, (start_ns, end_ns), boot)
 
 
 def _is_id(boot: str | int) -> bool:
     return len(str(boot)) == BOOT_ID_DIGITS
 
 
-def _happened_in(sources: "_Sources", start_ns: int, end_ns: int, boot: str | int | None) -> Happened:
+def _happened_in(
+    sources: Sequence["_Source"], damaged: list[str], span_ns: tuple[int, int], boot: str | int | None
+) -> Happened:
+    start_ns, end_ns = span_ns
     public, restricted = (
-        {event for source in sources.read if source.sensitivity is one for event in source.events}
+        {event for source in sources if source.sensitivity is one for event in source.events}
         for one in (Sensitivity.PUBLIC, Sensitivity.RESTRICTED)
     )
-    courses = _courses(sources.read)
-    boots = _in_time(sources.read, courses)
+    courses = _courses(sources)
+    boots = _in_time(sources, courses)
     if boot is not None:
         is_elsewhere = _is_id(boot) and boot not in boots and start_ns > -ALWAYS_NS
         boots = [] if is_elsewhere else [paths.find_boot(boot, boots)]
@@ -153,7 +177,7 @@ def _happened_in(sources: "_Sources", start_ns: int, end_ns: int, boot: str | in
     mine = {event for event in public | restricted if event.boot in courses}
     pairs = [pair for pair in in_order(mine, courses, boots) if start_ns <= pair[1].time_ns < end_ns]
     is_restricted = any(recorded in restricted for recorded, _ in pairs)
-    return Happened([event for _, event in pairs], is_restricted, sources.damaged)
+    return Happened([event for _, event in pairs], is_restricted, damaged)
 
 
 class _Source(NamedTuple):
@@ -181,21 +205,11 @@ class _Sources:
         self._since_ns = since_ns
         self._choose = choose
         self.read: list[_Source] = []
-        self._read_rings()
+        sealed = Progress.read(holdings.folders).sealed  # Before the rings: what it says is sealed is in a file by now.
+        self.read += map(_of_ring, _rings(holdings, {path: known.offset for path, known in sealed.items()}))
         for sensitivity in holdings.classes:
             self._read_files(sensitivity)
         self.damaged = [damage.reason for damage in holdings.damages]
-
-    def _read_rings(self) -> None:
-        holdings = self._holdings
-        sealed = Progress.read(holdings.folders).sealed  # Before the rings: what it says is sealed is in a file by now.
-        for path in ring_files(holdings.folders, holdings.classes, ""):
-            since = sealed[path].offset if path in sealed else 0
-            with suppress(FileNotFoundError):
-                ring = holdings.attempt(path, partial(ring_events.read, path, since))
-                if ring is not None:
-                    self.read.append(_Source(ring.sensitivity, ring.events, {ring.boot: ring.relations}))
-                    holdings.damages += [Damage(None, None, ring.damage)] * bool(ring.damage)
 
     def _read_files(self, sensitivity: Sensitivity) -> None:
         """Read the files of a class: listed upstream first, so that none is missed that moves on meanwhile."""
@@ -224,6 +238,20 @@ class _Sources:
             opened.close()
             self.read.append(_Source(opened.sensitivity, opened.events, opened.clocks))
         return opened
+
+
+def _rings(holdings: Holdings, sealed: Mapping[str, int]) -> Iterator[ring_events.RingEvents]:
+    """What rings of wide tables tell, each from the offset on up to which it is in files."""
+    for path in ring_files(holdings.folders, holdings.classes):
+        with suppress(FileNotFoundError):
+            ring = holdings.attempt(path, partial(ring_events.read, path, sealed.get(path, 0)))
+            if ring is not None:
+                holdings.damages += [Damage(None, None, ring.damage)] * bool(ring.damage)
+                yield ring
+
+
+def _of_ring(ring: ring_events.RingEvents) -> _Source:
+    return _Source(ring.begin.sensitivity, ring.events, {ring.begin.boot: ring.relations})
 
 
 def _courses(sources: Iterable[_Source]) -> dict[str, Course]:

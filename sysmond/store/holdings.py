@@ -138,6 +138,12 @@ class Holdings:
                     others.append(f"{folder}/{file}")
         return named, others
 
+    def is_elsewhere(self, place: Place, boot: str, since_ns: int) -> bool:
+        """Whether there are files of other boots, or of nobody knows which, that were written since a moment (UTC)."""
+        named, others = self.files(place)
+        last = {name.boot: path for name, path in sorted(named.items()) if name.boot != boot}
+        return bool(others) or any(written_ns(path) >= since_ns for path in last.values())
+
     def _listed(self, folder: str, sensitivity: Sensitivity) -> list[str]:
         """The files of a folder, listed until a listing adds none.
 

@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond.base.clock import Relation
-from sysmond.base.model import Sensitivity
 from sysmond.base.result import Int64Array
+from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.errors import CorruptError
 from sysmond.machine import listing
 from sysmond.ring.frame import (
     EVENT,
+    EXPLAINED,
     FRAME_BYTES,
     HEAD,
     HEADER_BYTES,
@@ -32,6 +33,7 @@ from sysmond.ring.frame import (
 from sysmond.ring.snapshot import copy_of, snapshot
 from sysmond.ring.walk import Frame, whole_frames
 from sysmond.store.of_ring import BootEvent, of_snapshot
+from sysmond.store.ring_reach import RingBegin
 
 _WORD_BYTES = 8
 # Where a frame has its length in units of 32 bits, its kind in units of 16 bits, its logical offset in words.
@@ -40,10 +42,9 @@ _KIND_AT, _OFFSET_AT = 4, 2
 
 
 class RingEvents(NamedTuple):
-    """What a ring tells of events: of which class and boot, which, and how its clocks stood. ``damage``: in words."""
+    """What a ring tells of events: since when, which, and how its clocks stood. ``damage``: in words."""
 
-    sensitivity: Sensitivity
-    boot: str
+    begin: RingBegin
     events: Sequence[BootEvent]
     relations: Sequence[Relation]
     damage: str = ""
@@ -59,9 +60,16 @@ def read(path: str, since: int = 0) -> RingEvents:
     picked = _picked(path, since)
     if picked is not None:
         return picked
-    recording = of_snapshot(snapshot(path, since))
-    (boot,) = recording.clocks
-    return RingEvents(recording.sensitivity, boot, recording.events, recording.clocks[boot], recording.damage)
+    copied = snapshot(path, since)
+    recording = of_snapshot(copied)
+    (relations,) = recording.clocks.values()
+    return RingEvents(
+        _begin(copied.identity, copied.begins_ns, bool(copied.lost)), recording.events, relations, recording.damage
+    )
+
+
+def _begin(identity: Identity, begins_ns: int, went_round: bool) -> RingBegin:  # noqa: FBT001  as its fields are
+    return RingBegin(identity.writer, identity.sensitivity, identity.boot, begins_ns, went_round)
 
 
 def _picked(path: str, since: int) -> RingEvents | None:
@@ -78,8 +86,12 @@ def _picked(path: str, since: int) -> RingEvents | None:
             return None
         image = copy_of(descriptor, capacity, tail, head)
         begin = max(tail, _ends(descriptor)[1])  # What lies before it may have been overwritten meanwhile.
-    frames = _frames(image, tail, begin, capacity) if begin <= head and len(image) == head - tail else None
-    return None if frames is None else _decoded(identity, image, tail, since, frames)
+    places = _places(image, tail, begin, capacity) if begin <= head and len(image) == head - tail else None
+    if places is None:
+        return None
+    frames = _frames(image, tail, places)
+    begins_ns = _first_tick_ns(image, tail, places) if begin else identity.started_ns
+    return None if frames is None else _decoded(_begin(identity, begins_ns, begin > 0), image, (tail, since), frames)
 
 
 def _ends(descriptor: int) -> tuple[int, int]:
@@ -87,7 +99,10 @@ def _ends(descriptor: int) -> tuple[int, int]:
     return words[HEAD], words[TAIL]
 
 
-def _decoded(identity: Identity, image: bytes, tail: int, since: int, frames: Sequence[Frame]) -> RingEvents | None:
+def _decoded(
+    begin: RingBegin, image: bytes, tail_and_since: tuple[int, int], frames: Sequence[Frame]
+) -> RingEvents | None:
+    tail, since = tail_and_since
     events, relations = [], set()
     try:
         for place, stop, kind, _, tick_ns in frames:
@@ -95,14 +110,14 @@ def _decoded(identity: Identity, image: bytes, tail: int, since: int, frames: Se
             if kind == RELATION:
                 relations.add(decode_clock(payload))
             elif tail + place >= since:
-                events.append(BootEvent(identity.boot, tick_ns, *decode_event(payload)))
+                events.append(BootEvent(begin.boot, tick_ns, *decode_event(payload)))
     except ValueError:
         return None
-    return RingEvents(identity.sensitivity, identity.boot, events, sorted(relations))
+    return RingEvents(begin, events, sorted(relations))
 
 
-def _frames(image: bytes, tail: int, begin: int, capacity: int) -> list[Frame] | None:
-    """The frames of events and clocks from the logical offset ``begin`` on; None where not all of it is whole.
+def _places(image: bytes, tail: int, begin: int, capacity: int) -> Int64Array | None:
+    """Where frames begin from the logical offset ``begin`` on, int64[frame]; None where not all of it is whole.
 
     ``image`` begins at the logical offset ``tail``.
     """
@@ -114,14 +129,25 @@ def _frames(image: bytes, tail: int, begin: int, capacity: int) -> list[Frame] |
     expected = _beyond_round_end(np.append(begin - tail, ends), tail, capacity)
     if not np.array_equal(np.append(starts, _beyond_round_end(np.array([len(image)]), tail, capacity)), expected):
         return None
-    kinds = np.frombuffer(image, np.uint16)[places * _KINDS_PER_WORD + _KIND_AT]
+    return starts
+
+
+def _frames(image: bytes, tail: int, places: Int64Array) -> list[Frame] | None:
+    """The frames of events and clocks among these; None where one is not whole."""
+    kinds = np.frombuffer(image, np.uint16)[places // _WORD_BYTES * _KINDS_PER_WORD + _KIND_AT]
     frames: list[Frame] = []
-    for place in starts[(kinds == EVENT) | (kinds == RELATION)].tolist():
+    for place in places[(kinds == EVENT) | (kinds == RELATION)].tolist():
         frame = next(whole_frames(image, tail, place), None)
         if frame is None:
             return None
         frames.append(frame)
     return frames
+
+
+def _first_tick_ns(image: bytes, tail: int, places: Int64Array) -> int:
+    """The first tick of which anything is there; the end of time where nothing is."""
+    frames = (next(whole_frames(image, tail, place), None) for place in places.tolist())
+    return next((frame[-1] for frame in frames if frame and frame[2] in EXPLAINED), ALWAYS_NS)
 
 
 def _beyond_round_end(places: Int64Array, tail: int, capacity: int) -> Int64Array:

@@ -14,15 +14,15 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import TIERS_NS, Answers, Cause, Derived, Metric, Sensitivity
 from sysmond.base.result import Event, Gap
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
-from sysmond.errors import CorruptError, Error
+from sysmond.errors import CorruptError
 from sysmond.machine.folders import Folders
-from sysmond.ring.progress import ARCHIVER, LANES, WRITERS, ring_files
-from sysmond.ring.snapshot import Snapshot, reach_ns
+from sysmond.ring.snapshot import Snapshot
 from sysmond.store import archive, events, pins
 from sysmond.store.archive import Name
 from sysmond.store.files import opening
-from sysmond.store.holdings import Damage, Files, Holdings, Place, Shelf, anew, written_ns
+from sysmond.store.holdings import Damage, Files, Holdings, Place, Shelf, anew
 from sysmond.store.of_ring import ANY_TABLE, Hole, Recording, SeriesKey, Strand, of_snapshot
+from sysmond.store.ring_reach import STAYING, RingBegin, TooLittleError, complete_since, was_set
 from sysmond.store.tracks import Lineage, Member, OpenedFile, Track, join
 
 
@@ -46,19 +46,6 @@ class Reach(NamedTuple):
         if gap.cause is Cause.BEFORE_RECORDING and self.begin_ns != -ALWAYS_NS:
             return True
         return gap.start_ns <= self.begin_ns or gap.end_ns >= self.end_ns
-
-
-class TooLittleError(Error):
-    """What is near a span does not answer a question about it; everything may."""
-
-
-def reach_of_rings_ns(folders: Folders, classes: Collection[Sensitivity]) -> int:
-    """About how far back all rings go of those who write as long as it is recorded; 0 where nobody can say."""
-    begin = len(folders.runtime) + 1
-    rings = [path for path in ring_files(folders, classes) if path[begin:].partition("/")[0] in _STAYING]
-    with suppress(Error, OSError):
-        return min(map(reach_ns, rings), default=0)
-    return 0
 
 
 class Timeline:
@@ -100,7 +87,7 @@ class Timeline:
     def _open_sources(self, holdings: Holdings, *, of_rings: bool) -> None:
         self._holdings = holdings
         self.damages, self.refused = holdings.damages, holdings.refused
-        self._begins: dict[tuple[str, Sensitivity], tuple[str, int]] = {}
+        self._begins: list[RingBegin] = []
         read = self._of_whole_ring if of_rings else self._of_ring
         self._sources = list(holdings.rings("", read, is_whole=of_rings))
         self._newest: list[OpenedFile] = []
@@ -122,9 +109,11 @@ class Timeline:
         return OpenedFile(None, ring, copied.path, lambda: ring)
 
     def _of_whole_ring(self, copied: Snapshot, since: int) -> OpenedFile:
-        """As ``_of_ring``, and note since when it has all, if it is the oldest of its writer and class."""
+        """As ``_of_ring``, and note since when it has all."""
         who = copied.identity
-        self._begins.setdefault((who.writer, who.sensitivity), (who.boot, copied.begins_ns))
+        if who.writer in STAYING:  # Who runs for a moment only tells of no events.
+            begins_ns, went_round = copied.begins_ns, bool(copied.lost)
+            self._begins.append(RingBegin(who.writer, who.sensitivity, who.boot, begins_ns, went_round))
         return self._of_ring(copied, since)
 
     def _open(self, path: str, name: Name | None) -> OpenedFile:
@@ -153,34 +142,23 @@ class Timeline:
     def _reach_of_rings(self) -> Reach:
         """How far the rings go, which have all that was recorded since: all of the span, and what is just before it.
 
-        The rings of a writer are let go of in order: if the oldest has a moment, all that is later is there. Events may
-        be in those of each writer that stays; who runs for a moment only has none.
+        Events may be in those of each writer that stays.
 
         :raises TooLittleError: where files may have something in the span that rings do not: where a writer began anew,
             the clock was set, or files of another boot were written since the span began.
         """
         start_ns = self._span[0] if self._span else -ALWAYS_NS
-        boots = {boot for boot, _ in self._begins.values()}
-        staying = {who: self.moment_ns(*begin) for who, begin in self._begins.items() if who[0] in _STAYING}
-        begin_ns = max(staying.values(), default=ALWAYS_NS)
-        if len(boots) != 1 or {writer for writer, _ in staying} != _STAYING or begin_ns > start_ns:
-            raise TooLittleError("rings do not have all of the span")
-        (boot,) = boots
-        was_set = sum(abs(by_ns) for _, by_ns in self.course(boot).steps()) > SECOND_NS
-        if was_set or self._is_elsewhere(boot, start_ns):
+        boot, since_ns = complete_since(self._begins, STAYING)
+        begin_ns = self.moment_ns(boot, since_ns)
+        if begin_ns > start_ns or was_set(self.course(boot)) or self._is_elsewhere(boot, start_ns):
             raise TooLittleError("files may have what is of the span, too")
         every = set().union(*(track.tables for track in self.tracks))
         late = (track.tables for track in self.tracks if self.moment_ns(boot, track.first_ns) > start_ns)
         return Reach(begin_ns, ALWAYS_NS, self.tables, every.difference(*late))
 
     def _is_elsewhere(self, boot: str, since_ns: int) -> bool:
-        """Whether there are files of other boots, or of nobody knows which, that were written since a moment (UTC)."""
-        for sensitivity in self._holdings.classes:
-            named, others = self._holdings.files(Place(sensitivity))
-            last = {name.boot: path for name, path in sorted(named.items()) if name.boot != boot}
-            if others or any(written_ns(path) >= since_ns for path in last.values()):
-                return True
-        return False
+        places = map(Place, self._holdings.classes)
+        return any(self._holdings.is_elsewhere(place, boot, since_ns) for place in places)
 
     def demand(self, tables: Collection[str], gaps: Iterable[Gap], *, is_empty: bool = False) -> None:
         """Refuse where files that were left out may matter to an answer about these tables, with these gaps.
@@ -433,5 +411,3 @@ def _same_quantity(one: Metric, other: Metric) -> bool:
 
 
 _UNKNOWN = course_of((), SECOND_NS)
-# Whose rings go on as long as it is recorded.
-_STAYING = {*(WRITERS[lane] for lane in LANES), ARCHIVER}

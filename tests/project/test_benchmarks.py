@@ -44,7 +44,7 @@ PROMISED = {
     "input": {"by", "reports", "way", "way_recorded", "percent", "wakeups_at_rest", "seconds"},
     "top": {"wall_ms", "cpu_ms", "peak_mb", "processes", "hours", "bytes_per_process_sample"},
     "asking": {"processes_cpu_ms", "disks_to_series", "groups_cpu_ms", "answers", "hours", "days"},
-    "newest": {"answer_cpu_ms", "answer_to_start", "start_cpu_ms", "numpy_cpu_ms", "rows"},
+    "newest": {"answer_cpu_ms", "answer_to_start", "top_cpu_ms", "start_cpu_ms", "numpy_cpu_ms", "rows"},
     "screen": {"live_s", "live_cpu_s", "moment_s", "moment_cpu_s", "step_s", "live_percent", "pss_mb", "processes"},
     "capacity": {"bytes_per_sample", "bytes_per_point_5min", "days_5min", "roll_up_cpu_s", "two_years_ms", "month_ms"},
     "way": {"wide", "long"},

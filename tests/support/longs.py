@@ -97,7 +97,7 @@ class Stream:
         create_stream(f"{folders.runtime}/{writer}", stream)
         self.path = f"{folders.runtime}/{writer}/{stream}/{started}.ring"
         self.ring = RingWriter(self.path, how.get("size", RING_BYTES), identity, self.layouts)
-        self.ring.clock(Relation(1, UTC_NS, 1))
+        self.ring.clock(Relation(1, how.get("utc_ns", UTC_NS), 1))
         self.written: RowsByKey = {}
         self.stride = struct.calcsize(self.layouts[0].table.packing.format)
 
