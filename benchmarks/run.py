@@ -12,11 +12,12 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from typing import NamedTuple
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from benchmarks import service, tasks
+from benchmarks import event_storms, service, tasks
 from benchmarks.measure import KEPT, ROOT, Figures, known
 
 DOCUMENT = os.path.join(ROOT, "docs", "performance.md")
@@ -34,6 +35,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "changes": (),
     "sensing": (),
     "input": (),
+    "event_storms": (),
     "records": (),
     "tiers": (),
     "files": (),
@@ -64,6 +66,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "changes": ("--changes", "2"),
     "sensing": ("--seconds", "5", "--plugs", "1"),
     "input": ("--seconds", "3", "--period", "1"),
+    "event_storms": ("--seconds", "1", "--rest", "2"),
     "way": (),
     "jitter": ("--ticks", "200"),
     "idle": ("--seconds", "3"),
@@ -556,6 +559,35 @@ TARGETS = (
             f"{f['wakeups_at_rest']} in {f['seconds']} s; the mouse is {f['by']}"
         ),
         lambda f: f["way_recorded"] == f["way"] and f["percent"] <= 1.5 and not f["wakeups_at_rest"],
+    ),
+    *(
+        Target(
+            "event_storms",
+            f"{what}: on record, passed over, CPU of the background lane",
+            "all or counted",
+            partial(event_storms.said, storm=storm),
+            partial(event_storms.agrees, storm=storm),
+        )
+        for storm, what in (
+            ("devices", "10,000 events of devices in 5 s"),
+            ("messages", "10,000 messages of the kernel a second for 5 s"),
+            ("units", "1,000 changes of units a second for 5 s, from a bus"),
+        )
+    ),
+    Target(
+        "event_storms",
+        "… ticks missed in all of that: real-time lane, background lane",
+        "0, 0",
+        lambda f: f"{f['missed']['sampler']}, {f['missed']['background']}; latest {f['lateness_max_ms']:.1f} ms",
+        lambda f: not any(f["missed"].values()) and f["seconds"] >= event_storms.SECONDS,
+    ),
+    Target(
+        "event_storms",
+        "… and nothing happens: what the tables that only tell of events cost the background lane more: CPU a second,"
+        " wake-ups, memory",
+        "≤ 0.05 ms, 0, 1 MB",
+        lambda f: f"{f['more_ms_per_s']:+.3f} ms, {f['more_wakeups_per_s']:+.2f}, {f['more_mb']:+.2f} MB",
+        lambda f: f["more_ms_per_s"] <= 0.05 and f["more_wakeups_per_s"] <= 0.05 and f["more_mb"] <= 1,
     ),
     Target(
         "cgroups",

@@ -26,7 +26,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ import sysmond_probes
 from benchmarks import measure, memory, passes, tick
 from benchmarks.measure import SECOND_NS, Daemon, Figures
 from sysmond.plan import plan as plans
+from sysmond.probe import Probe
 from tests.support import devices, sysfs
 
 SECONDS = 300  # The longest interval: every table is read.
@@ -106,11 +107,20 @@ def _moved(second: int, number: re.Match[bytes]) -> bytes:
     return b"%0*d" % (len(number[0]), grown % 10 ** len(number[0]))
 
 
+def probes_of(plugins: Iterable[str]) -> list[Probe]:
+    """The probes of some plugins, by the names of these."""
+    modules = [plans.import_plugin(f"{plans.BUILTIN_PACKAGE}.{plugin}") for plugin in plugins]
+    return [probe for module in modules for probe in plans.offered_probes(module)]
+
+
+def all_plugins() -> set[str]:
+    """The names of all plugins."""
+    return {module.name for module in pkgutil.iter_modules(sysmond_probes.__path__)}
+
+
 def sensing_tables() -> list[str]:
     """The tables of what senses hardware."""
-    plugins = {module.name for module in pkgutil.iter_modules(sysmond_probes.__path__)} - BEFORE
-    modules = [plans.import_plugin(f"{plans.BUILTIN_PACKAGE}.{plugin}") for plugin in plugins]
-    return sorted(probe.table.name for module in modules for probe in plans.offered_probes(module))
+    return sorted(probe.table.name for probe in probes_of(all_plugins() - BEFORE))
 
 
 def configured(*, senses: bool) -> str:

@@ -9,7 +9,8 @@ many: a storm costs four wake-ups a second. Standard library only.
 import errno
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
@@ -33,14 +34,20 @@ DEVICES_LISTED_MAX = 8
 GATHER_S = 0.25
 EVENTS_MAX = 1024
 EVENT_BYTES_MAX = 8192
+# Room for as many; who may not have it has that of any socket. It is memory only while something waits there.
+SO_RCVBUFFORCE, ROOM_BYTES = 33, 1024 * 1024
 
 
 class Announced(NamedTuple):
-    """What a message is about. ``kind`` of event, and ``name`` of the device, where one came or went; else empty."""
+    """What a message is about. ``kind`` of event, and ``name`` of the device, where one came or went; else empty.
+
+    ``number``: how many the kernel had announced with it, of all devices; 0 where it does not say.
+    """
 
     subsystem: str
     kind: str = ""
     name: str = ""
+    number: int = 0
 
 
 def device_of(message: bytes) -> Announced:
@@ -48,8 +55,14 @@ def device_of(message: bytes) -> Announced:
     fields = dict(field.partition(b"=")[::2] for field in message.split(b"\0")[1:])
     path = fields.get(b"DEVPATH", b"").rpartition(b"/")[2]
     subsystem, name = (text.decode("utf-8", "replace") for text in (fields.get(b"SUBSYSTEM", b""), path))
+    number = fields.get(b"SEQNUM", b"")
     # A slash in a name is an exclamation mark in its path.
-    return Announced(subsystem, _ACTIONS.get(fields.get(b"ACTION", b""), ""), name.replace("!", "/"))
+    return Announced(
+        subsystem,
+        _ACTIONS.get(fields.get(b"ACTION", b""), ""),
+        name.replace("!", "/"),
+        int(number) if number.isdigit() else 0,
+    )
 
 
 class MulticastGroup(NamedTuple):
@@ -85,11 +98,14 @@ class DeviceEvents:
     def __init__(self, say: Callable[[str], None]) -> None:
         """Begin to listen; where that is refused, ``say`` so, and hear nothing."""
         self._came_and_went: list[Announced] = []
+        self._losses = Losses()
         self._look_s = 0.0
         self._listening: list[tuple[socket.socket, MulticastGroup]] = []
         for group in GROUPS:
             listening = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, group.family)
             try:
+                with suppress(PermissionError):
+                    listening.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, ROOM_BYTES)
                 listening.bind((0, group.group))
                 listening.settimeout(0)
             except OSError as refusal:
@@ -117,19 +133,53 @@ class DeviceEvents:
         self._look_s = 0.0
         heard = [about for listening, group in self._listening for about in _heard(listening, group)]
         self._came_and_went = [about for about in heard if about.kind and about.name]
+        self._losses.look(heard)
         return {about.subsystem for about in heard if about.subsystem}
 
     def happened(self, subsystems: set[str]) -> list[tuple[str, str, str]]:
         """Kind, subject and text of the events that the last changes of these subsystems were; of a storm but one."""
         devices = [about for about in self._came_and_went if about.subsystem in subsystems]
-        if len(devices) > DEVICES_LISTED_MAX:
-            return [(STORM, " ".join(sorted({about.subsystem for about in devices})), f"{len(devices)} events")]
+        lost = self._losses.take()
+        if len(devices) > DEVICES_LISTED_MAX or lost:
+            said = f"{len(devices)} events"
+            if lost:
+                said += f"; {lost} more, of whatever devices, were lost"
+            return [(STORM, " ".join(sorted({about.subsystem for about in devices})), said)]
         return [(about.kind, f"{about.subsystem}/{about.name}", "") for about in devices]
 
     def close(self) -> None:
         """Listen no more."""
         for listening, _ in self._listening:
             listening.close()
+
+
+class Losses:
+    """Counts what the kernel announced and nobody could hear, by its numbers. Pure."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._number = self._lost = 0
+        self._was_lossy = False
+
+    def look(self, heard: Iterable[Announced]) -> None:
+        """Take in what was heard; that something was lost is said before what was waiting then, so before the gap.
+
+        Only then a gap is a loss: what the kernel announces in other network namespaces has numbers, too.
+        """
+        about_all = list(heard)
+        is_lossy = any(about.subsystem == ALL for about in about_all)
+        for about in about_all:
+            if about.number:
+                if (is_lossy or self._was_lossy) and self._number:
+                    self._lost += max(0, about.number - self._number - 1)
+                self._number = about.number
+        if about_all:
+            self._was_lossy = is_lossy
+
+    def take(self) -> int:
+        """How many that were since this was last asked."""
+        lost, self._lost = self._lost, 0
+        return lost
 
 
 def _heard(listening: socket.socket, group: MulticastGroup) -> Iterator[Announced]:

@@ -185,6 +185,8 @@ class Sampler:
         for planned in self._plan.probes:
             if planned.enabled:
                 wanted[planned.lane].update(planned.subsystems)
+        # At its own time, not at that of the last tick: two that read alike would be one and the same.
+        self._now_ns = max(self._now_ns, clock.boottime_ns())
         for event in devices.happened(set().union(*wanted.values())):
             self._record(Sensitivity.PUBLIC, HostEvent(*event))
         if ALL in changed or not wanted[Lane.REALTIME].isdisjoint(changed):

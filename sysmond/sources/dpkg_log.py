@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from typing import NamedTuple
 
 from sysmond.probe import ABSENT, Host, Row
@@ -47,11 +48,11 @@ def parse(line: str) -> PackageAction | None:
     words = line.split()
     if len(words) != 6 or words[2] not in ACTIONS:  # noqa: PLR2004  as above
         return None
-    try:
-        local = time.strptime(f"{words[0]} {words[1]}", "%Y-%m-%d %H:%M:%S")
-    except ValueError:
+    try:  # Not by strptime(), whose tables of names of months would stay in the lane: half a megabyte.
+        time_s = int(datetime.fromisoformat(f"{words[0]} {words[1]}").timestamp())
+    except (ValueError, OverflowError):
         return None
-    return PackageAction(int(time.mktime(local)) * SECOND_NS, ACTIONS[words[2]], *words[3:])
+    return PackageAction(time_s * SECOND_NS, ACTIONS[words[2]], *words[3:])
 
 
 class PackageRuns:

@@ -9,7 +9,7 @@ import errno
 import os
 import re
 import select
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from time import clock_gettime_ns
 from typing import NamedTuple
@@ -111,15 +111,16 @@ class KernelMessages:
         """
         if self._descriptor < 0:
             self._open(host)
-        waiting: list[KernelMessage] = []
+        troubles: list[tuple[KernelMessage, str, str]] = []
         for message in self._come():
             self._counts[message.level] += 1
             if self._next >= 0:  # What was overwritten before the first reading is no part of this.
                 self._missed += max(0, message.number - self._next)
             self._next = message.number + 1
-            if message.number > self._last:
-                waiting.append(message)
-        self._tell(host, waiting)
+            # Of what is none nothing stays: at the start there are thousands.
+            if message.number > self._last and (trouble := kind_of(message))[0]:
+                troubles.append((message, *trouble))
+        self._tell(host, troubles)
         yield "", (*self._counts, self._missed)
 
     def _open(self, host: Host) -> None:
@@ -156,10 +157,9 @@ class KernelMessages:
         with suppress(OSError):
             os.lseek(self._descriptor, 0, os.SEEK_END)
 
-    def _tell(self, host: Host, messages: Iterable[KernelMessage]) -> None:
+    def _tell(self, host: Host, troubles: Sequence[tuple[KernelMessage, str, str]]) -> None:
         """Tell of each that is trouble; of ordinary warnings only their number, where there are many."""
-        troubles = [(message, *kind_of(message)) for message in messages]
-        known = [trouble for trouble in troubles if trouble[1] not in {"", OTHER}]
+        known = [trouble for trouble in troubles if trouble[1] != OTHER]
         others = [trouble for trouble in troubles if trouble[1] == OTHER]
         room = max(0, EVENTS_MAX - 2 - len(known))
         events = [(message, kind, subject, message.text) for message, kind, subject in known]

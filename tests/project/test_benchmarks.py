@@ -49,6 +49,7 @@ PROMISED = {
     "capacity": {"bytes_per_sample", "bytes_per_point_5min", "days_5min", "roll_up_cpu_s", "two_years_ms", "month_ms"},
     "way": {"wide", "long"},
     "events": {"events", "all_ms", "newest_ms", "mb", "files"},
+    "event_storms": {"storms", "missed", "lateness_max_ms", "more_ms_per_s", "more_wakeups_per_s", "more_mb"},
     "files": {"files", "most_files", "files_per_boot", "files_of_it_later", "hours"},
 }
 TINY = {
@@ -69,6 +70,7 @@ TINY = {
     "capacity": ("--quick",),
     "way": (),
     "events": ("--boots", "10"),
+    "event_storms": ("--seconds", "1", "--rest", "1"),
     "files": ("--hours", "0.2", "--boots", "1", "--boot-hours", "0.2"),
 }
 
@@ -92,9 +94,11 @@ SHORT = ("tick", "query", "memory")
 def test_a_benchmark_prints_one_object_with_its_keys(repository: Path, program: str) -> None:
     if program == "floods" and os.geteuid():
         pytest.skip("only root can be several users")
+    if program == "event_storms" and (os.geteuid() or not os.access("/dev/kmsg", os.W_OK)):
+        pytest.skip("only root can have the kernel announce devices, and write messages for it")
     if program == "way" and os.geteuid():
         pytest.skip("only root can run a process of another user")
-    if program in {"bus", "floods"} and shutil.which("dbus-daemon") is None:
+    if program in {"bus", "event_storms", "floods"} and shutil.which("dbus-daemon") is None:
         pytest.skip("no dbus-daemon here")
     assert PROMISED[program] <= run(repository, program, *TINY[program]).keys()
 

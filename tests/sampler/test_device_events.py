@@ -3,6 +3,7 @@
 
 import ctypes
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -17,7 +18,8 @@ from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.probe import LINKS
 from sysmond.sampler import device_events
-from sysmond.sampler.device_events import DEVICES_LISTED_MAX, Announced, DeviceEvents, device_of
+from sysmond.sampler.device_events import DEVICES_LISTED_MAX, Announced, DeviceEvents, Losses, device_of
+from sysmond.sampler.sources import ALL
 from tests.support.devices import Devices, a_machine
 from tests.support.waiting import wait_until
 from tests.support.whole import Recorder, a_recorder, within
@@ -46,11 +48,12 @@ def sysmond_probes():
 
 def test_an_event_names_its_device() -> None:
     message = b"add@/devices/platform/x\0ACTION=%s\0DEVPATH=/devices/platform/a!x\0SUBSYSTEM=hwmon\0SEQNUM=7\0"
-    assert device_of(message % b"add") == Announced("hwmon", "device added", "a/x")
-    assert device_of(message % b"remove") == Announced("hwmon", "device removed", "a/x")
-    assert device_of(message % b"change") == Announced("hwmon", "", "a/x")
+    assert device_of(message % b"add") == Announced("hwmon", "device added", "a/x", 7)
+    assert device_of(message % b"remove") == Announced("hwmon", "device removed", "a/x", 7)
+    assert device_of(message % b"change") == Announced("hwmon", "", "a/x", 7)
     assert device_of(b"libudev\0\xfe\xed\xca\xfe") == Announced("")
     assert device_of(b"") == Announced("")
+    assert device_of(b"add@/x\0SEQNUM=-1\0").number == device_of(b"add@/x\0SEQNUM=\xb2\0").number == 0
 
 
 @pytest.mark.skipif(not os.access(NULL, os.W_OK), reason="only root may have the kernel announce a device")
@@ -95,6 +98,44 @@ def test_what_comes_and_goes_is_told_by_name_and_a_storm_by_its_number(monkeypat
     assert heard(*[one] * (DEVICES_LISTED_MAX + 1), changed) == {"block", "hwmon"}
     assert devices.happened({"block", "hwmon"}) == [("devices changed", "block", f"{DEVICES_LISTED_MAX + 1} events")]
     devices.close()
+
+
+def test_what_was_lost_is_counted_by_the_numbers_of_what_was_heard() -> None:
+    def numbered(*numbers: int) -> list[Announced]:
+        return [Announced("block", "device added", "sda", number) for number in numbers]
+
+    overrun, losses = Announced(ALL), Losses()
+    losses.look(numbered(5, 6, 9))  # Two that were announced elsewhere.
+    assert losses.take() == 0
+    losses.look([overrun, *numbered(10, 11)])  # What was waiting then was heard.
+    assert losses.take() == 0
+    losses.look([Announced(LINKS)])
+    losses.look([])
+    losses.look([overrun, *numbered(20, 21, 30)])
+    assert losses.take() == 8 + 8
+    losses.look(numbered(41, 42))
+    assert losses.take() == 10
+    losses.look(numbered(60))
+    assert losses.take() == 0
+
+
+@pytest.mark.skipif(not os.access(NULL, os.W_OK), reason="only root may have the kernel announce a device")
+def test_a_storm_of_the_kernel_is_counted_to_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_events, "ROOM_BYTES", 16 * 1024)
+    monkeypatch.setattr(device_events, "GATHER_S", 0.0)
+    devices, texts = DeviceEvents(lambda _: None), []
+    try:
+        for pieces in (1, 500, 1):
+            for _ in range(pieces):
+                NULL.write_text("add")
+            devices.hear()
+            assert "mem" in devices.changed()
+            texts += [text for _, _, text in devices.happened({"mem"})]
+    finally:
+        devices.close()
+    counted = [int(number) for text in texts for number in re.findall(r"\d+", text)]
+    assert sum(counted) >= 501, texts  # The machine may announce others.
+    assert any("were lost" in text for text in texts), texts
 
 
 @pytest.fixture

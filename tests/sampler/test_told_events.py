@@ -4,6 +4,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -15,6 +16,9 @@ from sysmond.ring.snapshot import snapshot
 from sysmond.sampler.lane import Sampler
 from sysmond.store.of_ring import BootEvent, of_snapshot
 from tests.support.bench import SECOND, Bench
+
+if TYPE_CHECKING:
+    from sysmond.sampler.device_events import DeviceEvents
 
 LID = Table("lid", (state("closed", "1 closed; 0 open."),), per="lid")
 
@@ -138,6 +142,24 @@ def test_rows_that_cannot_be_compared_are_a_failure_of_the_probe_and_the_lane_go
     [source] = [source for source in sampler._roster.sources if source.table == "lid"]
     assert source.cost.failures
     assert events(bench) == []
+
+
+class SameStorm:
+    """Devices of which each look finds the same."""
+
+    def happened(self, _subsystems: set[str]) -> list[tuple[str, str, str]]:
+        return [("devices changed", "block", "9 events")]
+
+
+def test_two_storms_that_read_alike_are_two(bench: Closing) -> None:
+    _, sampler = offered(bench)
+    ticks(sampler, 1)
+    sampler._now_ns = 0  # The last tick is over; here it was one of the second to come.
+    for _ in range(2):
+        sampler._tell_of_devices(cast("DeviceEvents", SameStorm()), {"block"})
+    ticks(sampler, 1)
+    happened = [event for path in bench.rings("background") for event in of_snapshot(snapshot(path)).events]
+    assert len({event.boottime_ns for event in happened if event.kind == "devices changed"}) == 2
 
 
 def test_that_the_machine_slept_is_an_event_with_what_woke_it(bench: Closing, monkeypatch: pytest.MonkeyPatch) -> None:
