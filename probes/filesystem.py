@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from sysmond.probe import ABSENT, Host, Lane, Probe, Row, Table, Tells, gauge, hookimpl, state, text
-from sysmond.sources.statvfs import MOUNTS_MAX, PATH, MountLine, Statvfs, parse
+from sysmond.sources.statvfs import MACHINES_PATH, MOUNTS_MAX, PATH, MountLine, Statvfs, mountinfo, parse
 
 INTERVAL_S = 30.0
 
@@ -29,7 +29,12 @@ FILESYSTEM = Table(
         gauge("inodes", "1", "Number of inodes; absent if they are made as needed.", origin="statvfs f_files"),
         gauge("inodes_used", "1", "Inodes in use.", origin="statvfs f_files - f_ffree"),
         gauge("inodes_free", "1", "Inodes free, those reserved for root included.", origin="statvfs f_ffree"),
-        state("read_only", "1 if nothing can be written: the mount or the file system is read-only.", f"{PATH} 6 11"),
+        state(
+            "read_only",
+            "1 if nothing can be written: the mount or the file system is read-only. So the machine's first process"
+            " sees it, where that may be read, whatever a service manager made read-only for sysmond.",
+            f"{MACHINES_PATH} 6 11, else {PATH}",
+        ),
         state(
             "status",
             "0 answered; 1 hangs: no answer within 2 s, and not asked again before one comes;"
@@ -63,14 +68,14 @@ class FileSystems:
     def __init__(self, statvfs: Statvfs | None = None) -> None:
         """``statvfs``: by default that of the kernel."""
         self._statvfs = statvfs or Statvfs()
-        self._content = b""
+        self._contents = b"", b""
         self._mounts: list[MountLine] = []
 
     def read(self, host: Host) -> Iterator[Row]:
         """Give a row for every real mount that still exists."""
-        content = host.read(PATH)
-        if content != self._content:
-            self._mounts, self._content = parse(content)[:MOUNTS_MAX], content
+        contents = mountinfo(host)
+        if contents != self._contents:
+            self._mounts, self._contents = parse(*contents)[:MOUNTS_MAX], contents
         asked = [mount for mount in self._mounts if not mount.automounted]
         answers = self._statvfs.answers(asked, os.fsencode(host.root))
         for mount in self._mounts:

@@ -15,7 +15,11 @@ from threading import Thread, current_thread
 from time import monotonic
 from typing import NamedTuple
 
+from sysmond.probe import Host
+
 PATH = "/proc/self/mountinfo"
+# Of the first process: a service manager may have made everything read-only for us, and for nobody else.
+MACHINES_PATH = "/proc/1/mountinfo"
 DEADLINE_S = 2.0
 # Mounts are asked one after the other for so long; those that are left then do not wait for one another.
 IN_TURN_S = 0.05
@@ -34,10 +38,11 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
 class MountLine(NamedTuple):
-    """One line of mountinfo. ``automounted``: an automounter lies on the way to it."""
+    """One line of mountinfo. ``number``: of the device. ``automounted``: an automounter lies on the way to it."""
 
     id: bytes
     parent: bytes
+    number: bytes
     point: bytes
     type: bytes
     device: bytes
@@ -45,8 +50,23 @@ class MountLine(NamedTuple):
     automounted: bool = False
 
 
-def parse(content: bytes) -> list[MountLine]:
+def mountinfo(host: Host) -> tuple[bytes, bytes]:
+    """Our mounts and those of the machine, for ``parse``; of the latter nothing where their process is hidden.
+
+    :raises OSError: where not even ours can be read.
+    """
+    ours = host.read(PATH)
+    try:
+        return ours, host.read(MACHINES_PATH)
+    except OSError:
+        return ours, b""
+
+
+def parse(content: bytes, machines: bytes = b"") -> list[MountLine]:
     """Choose the mounts worth asking: real, and reached by their path.
+
+    ``machines``: the mounts of the machine, where ours are in a namespace of their own: whether one is read-only, those
+    say, at the point of ours or where that lies.
 
     :raises ValueError: where a line is not one of mountinfo.
     """
@@ -54,6 +74,9 @@ def parse(content: bytes) -> list[MountLine]:
     covered: dict[bytes, set[bytes]] = {}
     for mount in mounts.values():
         covered.setdefault(mount.parent, set()).add(mount.point)
+    read_only: dict[bytes, dict[bytes, bool]] = {}
+    for mount in map(_parse_line, machines.splitlines()):
+        read_only.setdefault(mount.point, {})[mount.number] = mount.read_only
     chosen: dict[bytes, MountLine] = {}
     for mount in mounts.values():
         way = list(_way_up(mount, mounts))
@@ -63,7 +86,9 @@ def parse(content: bytes) -> list[MountLine]:
         )
         if mount.type not in _PSEUDO and mount.type != _AUTOMOUNTER and not hidden:
             # Propagation may mount twice at one point of the same parent; the later one is reached.
-            chosen[mount.point] = mount._replace(automounted=any(step.type == _AUTOMOUNTER for step in way))
+            chosen[mount.point] = mount._replace(
+                read_only=_is_read_only(mount, read_only), automounted=any(step.type == _AUTOMOUNTER for step in way)
+            )
     return list(chosen.values())
 
 
@@ -71,10 +96,18 @@ def _parse_line(line: bytes) -> MountLine:
     before, separator, after = line.partition(b" - ")
     if not separator:
         raise ValueError(f"{PATH}: {line[:80]!r}; ' - ' is missing")
-    number, parent, _, _, point, options, *_ = before.split(b" ")
+    mount_id, parent, number, _, point, options, *_ = before.split(b" ")
     kind, device, superblock_options = after.split(b" ", 2)
     read_only = b"ro" in options.split(b",") or b"ro" in superblock_options.split(b",")
-    return MountLine(number, parent, _plain(point), _plain(kind), _plain(device), read_only)
+    return MountLine(mount_id, parent, number, _plain(point), _plain(kind), _plain(device), read_only)
+
+
+def _is_read_only(mount: MountLine, machines: Mapping[bytes, Mapping[bytes, bool]]) -> bool:
+    """Whether a mount is read-only for the machine, by point and device; what only we have is as we see it."""
+    for point in (mount.point, *reversed(_folders_above(mount.point))):
+        if point in machines:
+            return machines[point].get(mount.number, mount.read_only)
+    return mount.read_only
 
 
 def _plain(field: bytes) -> bytes:

@@ -18,7 +18,8 @@ from sysmond_probes.filesystem import ANSWERED, AUTOMOUNTED, HUNG, REFUSED, File
 from sysmond.base.model import check_table
 from sysmond.probe import ABSENT, Host, Lane
 from sysmond.sources import statvfs as statvfs_module
-from sysmond.sources.statvfs import Statvfs
+from sysmond.sources.statvfs import MACHINES_PATH, Statvfs
+from tests.faults import trial
 
 HERE = Path(__file__).parent
 FIXTURES = HERE.parent / "fixtures"
@@ -118,6 +119,66 @@ def test_no_inodes_are_absent_inodes() -> None:
 def test_read_only_is_of_the_mount_or_of_the_file_system() -> None:
     rows = rows_of(FIXTURES / "linux419", Statvfs(lambda _: answer()))
     assert {point for point, row in rows.items() if row["read_only"]} == {"/media/caf\udce9", "/mnt/nfs"}
+
+
+def test_what_a_service_manager_made_read_only_for_us_alone_is_not_read_only(tmp_path: Path) -> None:
+    """As ProtectSystem=strict with ProtectHome=read-only leaves it, whose mount of /home the machine does not have."""
+    line = b"%d %d %s / %s %s - ext4 /dev/%s %s"
+    ours = [
+        line % (1, 0, b"8:1", b"/", b"ro", b"sda1", b"rw"),
+        line % (2, 1, b"8:1", b"/home", b"ro", b"sda1", b"rw"),
+        line % (3, 1, b"8:2", b"/srv", b"ro", b"sda2", b"ro"),
+        line % (4, 1, b"8:3", b"/bound", b"ro", b"sda3", b"rw"),
+        line % (5, 1, b"8:4", b"/mine", b"ro", b"sda4", b"rw"),
+    ]
+    theirs = [
+        line % (11, 0, b"8:1", b"/", b"rw", b"sda1", b"rw"),
+        line % (13, 11, b"8:2", b"/srv", b"rw", b"sda2", b"ro"),
+        line % (14, 11, b"8:3", b"/bound", b"ro", b"sda3", b"rw"),
+    ]
+    write(tmp_path, *ours)
+    statvfs = Statvfs(lambda _: answer())
+    assert {row["read_only"] for row in rows_of(tmp_path, statvfs).values()} == {1}
+    (tmp_path / "proc/1").mkdir()
+    (tmp_path / "proc/1/mountinfo").write_bytes(b"\n".join(theirs) + b"\n")
+    read_only = {point: row["read_only"] for point, row in rows_of(tmp_path, statvfs).items()}
+    assert read_only == {"/": 0, "/home": 0, "/srv": 1, "/bound": 1, "/mine": 1}
+
+
+CLONE_NEWNS, MS_READ_ONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 1, 32, 4096, 0x4000, 1 << 18
+IN_A_NAMESPACE = f"""
+import ctypes, json, sys
+libc = ctypes.CDLL(None, use_errno=True)
+point = sys.argv[1].encode()
+refused = libc.unshare({CLONE_NEWNS}) or libc.mount(b"none", b"/", None, {MS_REC | MS_PRIVATE}, None)
+if refused or libc.mount(b"none", point, None, {MS_READ_ONLY | MS_REMOUNT | MS_BIND}, None):
+    sys.exit(ctypes.get_errno())
+from sysmond_probes.filesystem import FileSystems
+from sysmond.probe import Host
+from sysmond.sources.statvfs import PATH, parse
+[seen] = [mount.read_only for mount in parse(open(PATH, "rb").read()) if mount.point == point]
+rows = dict(FileSystems().read(Host()))
+print(json.dumps([seen, rows[sys.argv[1]][{NAMES.index("read_only")}]]))
+"""
+
+
+@pytest.mark.skipif(bool(trial.cannot_mount()), reason="mounts a file system of its own, and changes it in a namespace")
+def test_a_mount_namespace_of_our_own_makes_nothing_read_only_for_the_machine(tmp_path: Path) -> None:
+    point = tmp_path / "mounted"
+    point.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(point)], check=True)
+    try:
+        if str(point) not in Path(MACHINES_PATH).read_text():
+            pytest.skip("the first process is in another mount namespace")
+        for options, expected in (("rw", [True, 0]), ("remount,ro", [True, 1])):
+            if options != "rw":
+                subprocess.run(["mount", "-o", options, str(point)], check=True)
+            words = [sys.executable, "-P", "-c", IN_A_NAMESPACE, str(point)]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            assert json.loads(done.stdout) == expected
+    finally:
+        subprocess.run(["umount", str(point)], check=True)
 
 
 def test_a_name_that_is_not_utf8_survives() -> None:
