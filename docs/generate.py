@@ -103,7 +103,8 @@ read. Where a probe is off, or may not read its source, its kinds are not record
 probe tells at once end with one that says how many more there were.
 
 **While nobody recorded.** Messages of the kernel, runs of dpkg and logins in wtmp of this boot are read when the
-recorder starts, each once, with the time that the source says. States (a lid, a link) are compared from the first
+recorder starts, each once, with the time that the source says. Unit files are compared with how they were when it last
+recorded in this boot. States (a lid, a link) are compared from the first
 reading on; settings with those at the end of the boot before, once a machine runs for three minutes. How the boot
 before ended is told at the start, with the time of a panic where pstore has it.
 

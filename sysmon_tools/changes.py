@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tells what changed between two moments: ``sysmon changes``.
 
-Packages, boots, and whatever is a setting of the machine: kernel, its command line, firmware, governor, mounts. It has
-no engine of its own: a setting is asked for at both ends, and in between for when it became what it is. Where events
-tell of a setting, they say each time that it changed, also where it was changed back.
+Packages, unit files, boots, and whatever is a setting of the machine: kernel, its command line, firmware, governor,
+mounts. It has no engine of its own: a setting is asked for at both ends, and in between for when it became what it is.
+Where events tell of a setting, they say each time that it changed, also where it was changed back.
 """
 
 import argparse
@@ -33,12 +33,12 @@ SETTINGS = (
     "filesystem/device", "filesystem/read_only", "qdisc/kind", "md/level", "md/state", "smart/model", "smart/firmware",
     "gpu/driver", "tcp/rto_algorithm", "runtime_pm/control", "link/duplex", "cgroup_tree/hierarchies",
 )  # fmt: skip
-KINDS = frozenset({"packages", "mark"})
+KINDS = frozenset({"packages", "unit files", "mark"})
 MORE_KINDS = KINDS | {"device added", "device removed", "devices changed", "mounted", "unmounted", "link", "screen"}
 # Of more that changed alike, as the governors of all CPUs do, there is one line.
 ALIKE_MAX = 4
 NAMES = ("time", "what", "before", "after")
-PACKAGES, SETTING = "packages", "setting"
+PACKAGES, UNIT_FILES, SETTING = "packages", "unit files", "setting"
 # Settings that the table host has.
 OF_HOST = frozenset({"hostname", "timezone", "kernel", "command_line", "firmware"})
 
@@ -57,7 +57,11 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add = made.add_argument
     add("--from", "--since", dest="start", metavar="T", default=START, help="first moment (default: %(default)s)")
     add("--to", "--until", dest="end", metavar="T", default="now", help="up to this moment (default: now)")
-    add("--packages", action="store_true", help="a line for each package, not for each run of the package manager")
+    add(
+        "--packages",
+        action="store_true",
+        help="a line for each package and unit file, not for each run of the package manager",
+    )
     add("--all", action="store_true", help="also devices, mounts, links and screens that came and went")
     add_format(made)
 
@@ -106,6 +110,8 @@ def _changed(
     for event in events:
         if event.kind == PACKAGES and by_package:
             yield from _packages(event)
+        elif event.kind == UNIT_FILES and by_package:
+            yield from _unit_files(event)
         elif event.kind in (MORE_KINDS if is_all else KINDS):
             yield MachineChange(event.time_ns, event.kind, event.subject, event.text)
     announced = {change.what for change in of_settings}
@@ -133,6 +139,21 @@ def _packages(event: "Event") -> Iterator[MachineChange]:
             before, arrow, after = versions.partition(" → ")
             was, now = (before, after) if arrow else (before, "") if done == "removed" else ("", before)
             yield MachineChange(event.time_ns, f"{done} {name}", was, now)
+
+
+def _unit_files(event: "Event") -> Iterator[MachineChange]:
+    """Each unit file of a run, and its folder; its detail is ``DONE: PATH, PATH; DONE: …``.
+
+    Of one alone the subject is its name, and the text is ``DONE in FOLDER``.
+    """
+    if not event.detail:
+        done, _, folder = event.text.partition(" in ")
+        yield MachineChange(event.time_ns, f"{done} {event.subject}", "", folder)
+    for part in event.detail.split("; ") if event.detail else ():
+        done, _, listed = part.partition(": ")
+        for path in listed.split(", ") if listed else ():
+            folder, _, name = path.rpartition("/")
+            yield MachineChange(event.time_ns, f"{done} {name}", "", folder)
 
 
 def _settings(archive: "Archive", start_ns: int, end_ns: int) -> Iterator[MachineChange]:

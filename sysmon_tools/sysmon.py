@@ -39,7 +39,7 @@ EPILOG = """examples:
   sysmon snapshot --from=14:00 --to=14:10 -o incident.sysmon
   sysmon bootchart -b -1 -o boot.html
   sysmon compare 'yesterday 14:00..15:00' 'today 14:00..15:00'
-  sysmon changes --from=-7d           packages, boots and settings of the last week
+  sysmon changes --from=-7d           packages, unit files, boots and settings of a week
 
 keys: Right Left (t T) later, earlier; + - zoom; ] [ next, previous spike; p processes, c cgroups, w waits, d disks,
   n networks, h sensors, e events; / search, f filter, Enter into a row, space now; ? all keys; q quit.

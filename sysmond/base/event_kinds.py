@@ -140,6 +140,10 @@ KINDS = {
     "packages": _read(
         "dpkg's log, read every 10 s; when a run is over", "Packages were installed, upgraded or removed."
     ),
+    "unit files": _read(
+        "what the kernel remembers of their folders, asked every 10 s; 20 s after the last change, with its own time",
+        "Unit files of systemd were added, edited or removed.",
+    ),
 }
 """Every kind there is, by name."""
 

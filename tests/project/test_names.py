@@ -39,6 +39,7 @@ NAMELESS = {
     "setting": "sysctl prints each by a name of its own, which is an instance here",
     "session": "loginctl lists sessions, and counts none",
     "unit": "systemctl shows what units are, and counts nothing",
+    "unit_file": "systemd-delta lists what is overridden, and counts nothing",
     "watchdog": "wdctl prints bits and texts, without a name",
     "wifi_connection": "iw prints events in words, and counts none",
     "zswap": "the files of debugfs alone have names for it",

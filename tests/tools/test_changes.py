@@ -50,6 +50,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     writer.event((FIRST_S + 1270) * SECOND_NS, "setting", "", "hostname: new\x1b[2J → old")
     writer.event((FIRST_S + 1280) * SECOND_NS, "setting", "kernel", "6.12.8 → 6.12.9", detail="since the boot before")
     writer.event((FIRST_S + 1290) * SECOND_NS, "setting", "", "of no form")
+    writer.event((FIRST_S + 1320) * SECOND_NS, "unit files", "ssh.service", "edited in /etc/systemd/system")
+    detail = "added: /usr/lib/systemd/system/a.service; removed: /run/systemd/system/b.timer"
+    writer.event((FIRST_S + 1330) * SECOND_NS, "unit files", "", "added a.service; removed b.timer", detail=detail)
     writer.close(is_over=False)
     return made
 
@@ -61,6 +64,21 @@ def run(folders: Folders, *words: str, start_s: int = 0, end_s: int = SECONDS) -
 
 def told(capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+
+def test_unit_files_are_told_as_a_run_or_one_by_one(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folders, "--format=csv", start_s=1310, end_s=1340) == 0
+    shown = [(row["what"], row["before"], row["after"]) for row in told(capsys)]
+    assert shown == [
+        ("unit files", "ssh.service", "edited in /etc/systemd/system"),
+        ("unit files", "", "added a.service; removed b.timer"),
+    ]
+    assert run(folders, "--format=csv", "--packages", start_s=1310, end_s=1340) == 0
+    assert [(row["what"], row["after"]) for row in told(capsys)] == [
+        ("edited ssh.service", "/etc/systemd/system"),
+        ("added a.service", "/usr/lib/systemd/system"),
+        ("removed b.timer", "/run/systemd/system"),
+    ]
 
 
 def test_packages_and_settings_are_told_in_order_with_when(
