@@ -8,6 +8,7 @@ not asked.
 import os
 import re
 from collections.abc import Iterator
+from errno import ENOENT
 from itertools import islice
 
 from sysmond.probe import (
@@ -56,7 +57,7 @@ class Drivers:
         :raises FileNotFoundError: for a copied tree, of which nobody can be asked.
         """
         if host.root:
-            raise FileNotFoundError(f"ethtool: drivers are asked, and {host.root} has none")
+            raise FileNotFoundError(ENOENT, f"ethtool: drivers are asked, and {host.root} has none")
         wanted = re.compile(pattern)
         for name in _real(host):
             if host.is_asleep(f"{FOLDER}/{name}/device"):

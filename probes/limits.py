@@ -6,6 +6,7 @@ Source: the kernel's ``Documentation/admin-guide/sysctl/fs.rst`` and ``kernel.rs
 
 import os
 from collections.abc import Iterator
+from errno import ENOENT
 
 from sysmond.probe import ABSENT, Host, Lane, Metric, Probe, Row, Table, gauge, hookimpl
 
@@ -46,7 +47,7 @@ def read(host: Host) -> Iterator[Row]:
     """
     words = {path: host.read(path).split() for path, _ in _PLACES if os.path.exists(host.root + path)}
     if not words:
-        raise FileNotFoundError(f"{_PLACES[0][0]}: not there, nor any other")
+        raise FileNotFoundError(ENOENT, "not there, nor any other", _PLACES[0][0])
     if short := [path for path, word in _PLACES if path in words and len(words[path]) <= word]:
         raise ValueError(f"{short[0]}: {words[short[0]]!r}; expected more numbers")
     yield "", [int(words[path][word]) if path in words else ABSENT for path, word in _PLACES]

@@ -6,6 +6,7 @@ Source: tc(8), tc-fq_codel(8), and the kernel by netlink (``sysmond.sources.tc``
 
 import socket
 from collections.abc import Iterator
+from errno import ENOENT
 from itertools import islice
 
 from sysmond.probe import (
@@ -82,7 +83,7 @@ def read(host: Host) -> Iterator[Row]:
     :raises FileNotFoundError: for such a tree.
     """
     if host.root:
-        raise FileNotFoundError(f"qdiscs: the kernel is asked for them, and {host.root} is none")
+        raise FileNotFoundError(ENOENT, f"qdiscs: the kernel is asked for them, and {host.root} is none")
     names = dict(socket.if_nameindex())
     counting = (each for each in qdiscs() if each.kind != "noqueue" and each.interface in names)
     yield from dict(row(names[each.interface], each) for each in islice(counting, QDISCS_MAX)).items()

@@ -464,7 +464,8 @@ async def doctor(client: Client, options: argparse.Namespace) -> CommandOutput:
     from sysmon_tools.doctor import examine  # noqa: PLC0415  seldom asked for
 
     status_ = await client.call("GetStatus", "a{sv}", NO_OPTIONS)
-    polkit = None if options.user else await client.has("org.freedesktop.PolicyKit1")
+    is_asked = client.is_on_bus and not options.user
+    polkit = await client.has("org.freedesktop.PolicyKit1") if is_asked else None
     privileges = {str(probe["Name"]): str(probe.get("Privilege", "")) for probe in await probes_of(client)}
     findings = examine((await _list_probes(client)).document, status_, privileges, polkit=polkit)
     return CommandOutput(findings, lambda: _findings(findings))

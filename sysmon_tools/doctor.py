@@ -12,6 +12,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
+from sysmond.base.model import Cause
 from sysmond.errors import CorruptError, refusal
 from sysmond.machine import folders, note
 from sysmond.probe import NOT_HERE, WAY_SUFFIX
@@ -31,6 +32,7 @@ NEEDS = {
     "/var/log/dpkg.log": "dpkg and its log, as Debian and Ubuntu have",
     "/proc/acpi/button": "a lid, and firmware of ACPI that tells of it",
     "/dev/input": "a keyboard, a mouse or a touchpad, and evdev",
+    "/run/dbus": "the system bus of D-Bus (package dbus)",
     "/run/systemd/system": "systemd as the first process",
     "/run/systemd/seats": "systemd-logind, or elogind",
     "/proc/driver/nvidia": "NVIDIA's own driver",
@@ -75,13 +77,16 @@ BPF_HELPS = {
     "libbpf": "libbpf 1: apt-get install libbpf1",
     "no object of BPF": "install sysmond anew: a file of it is damaged",
     "BTF": "a kernel with CONFIG_DEBUG_INFO_BTF",
-    "CAP_BPF": "root, or CAP_BPF and CAP_PERFMON for the loader",
+    "it takes CAP_": "root, or CAP_BPF and CAP_PERFMON for the loader",
     "locked down": "integrity instead of confidentiality lockdown, if that is wanted",
     "BPF file system": "CAP_SYS_ADMIN for the loader; or mount -t bpf bpf /sys/fs/bpf",
     "Linux": "a newer kernel; what the older one has is used",
 }
 _PATH = re.compile(rf"'(/[^']*)'|{NOT_HERE} (/[^ ,]*)")
+_BY_BPF = "not by BPF: "
 _STATES = {"active": "there", "absent": "missing"}
+# What a reason begins with, and what the state says by itself.
+_CAUSES = (f"{Cause.NO_PERMISSION}: ", f"{Cause.NO_SOURCE}: ")
 # The state of what needs hardware, or a part of the kernel, that this machine has not.
 ELSEWHERE = "not here"
 _POLICIES = {os.SCHED_FIFO: "real-time", os.SCHED_RR: "real-time"}
@@ -106,18 +111,16 @@ def examine(
 def _of_probe(row: Mapping[str, Any], ways: Mapping[str, str], privileges: Mapping[str, str]) -> dict[str, str]:
     name, reason = str(row["name"]), str(row["reason"])
     state = _STATES.get(str(row["state"]), str(row["state"]))
-    if reason.startswith("no permission"):
+    if reason.startswith(Cause.NO_PERMISSION):
         state = "no permission"
     elif NOT_HERE in reason:
         state = ELSEWHERE
     if state == "there" and not reason:
         reason = ways.get(name, "")
-    return {
-        "source": name,
-        "state": state,
-        "reason": reason,
-        "help": _help(state, reason, name, privileges.get(name, "")),
-    }
+    helps = _help(state, reason, name, privileges.get(name, ""))
+    for cause in _CAUSES:
+        reason = reason.removeprefix(cause)
+    return {"source": name, "state": state, "reason": reason, "help": helps}
 
 
 def _help(state: str, reason: str, name: str, privilege: str) -> str:
@@ -125,7 +128,8 @@ def _help(state: str, reason: str, name: str, privilege: str) -> str:
     if state == "no permission":
         return privilege or _permission(path)
     if state in {"missing", ELSEWHERE}:
-        return next((needs for prefix, needs in NEEDS.items() if path.startswith(prefix)), "")
+        helps = next((needs for prefix, needs in NEEDS.items() if path.startswith(prefix)), "")
+        return helps or next((helps for word, helps in BPF_HELPS.items() if _BY_BPF in reason and word in reason), "")
     if state == "disabled":
         return f"sysmonctl enable probe {name}"
     return f"sysmonctl reset probe {name}, when its cause is gone" if state == "quarantined" else ""

@@ -28,7 +28,7 @@ from sysmond.base.model import (
     Table,
     Total,
 )
-from sysmond.errors import spelled
+from sysmond.errors import Error, spelled
 from sysmond.machine import note
 from sysmond.machine.asleep import SleepStates
 from sysmond.records import Records
@@ -521,7 +521,7 @@ def rows_of(instances: Iterable[str], values: Callable[[str], Sequence[int | str
 
 def absence_of(problem: BaseException) -> Absence:
     """Say what it means for readers that reading raised this."""
-    detail = spelled(problem)
+    detail = _plain(problem)
     if isinstance(problem, PermissionError):
         return Absence(Cause.NO_PERMISSION, detail)
     number = problem.errno if isinstance(problem, OSError) else None
@@ -530,6 +530,17 @@ def absence_of(problem: BaseException) -> Absence:
     # One that a probe raises by itself has no number.
     is_missing = number in _NOTHING_TO_TELL or isinstance(problem, FileNotFoundError)
     return Absence(Cause.NO_SOURCE if is_missing else Cause.PROBE_FAILED, detail)
+
+
+def _plain(problem: BaseException) -> str:
+    """What the system refused, or what we say ourselves, without the name of a class; of a mistake in code, with it."""
+    if isinstance(problem, Error):
+        line = str(problem)
+    elif isinstance(problem, OSError) and problem.strerror:
+        line = problem.strerror if problem.filename is None else f"{problem.filename!r}: {problem.strerror}"
+    else:
+        return spelled(problem)
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in line).split())
 
 
 def counter(name: str, unit: str, doc: str, scale: int = 0, origin: str = "") -> Metric:

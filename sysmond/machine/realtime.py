@@ -42,7 +42,8 @@ def schedule(priority: int) -> Iterator[str]:
         else:
             os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
     except (OSError, ValueError) as refusal:
-        yield f"scheduling at priority {priority} is refused: {refusal}; ticks may be late under load"
+        why = (refusal.strerror if isinstance(refusal, OSError) else None) or str(refusal)
+        yield f"scheduling at priority {priority} is refused: {why}; ticks may be late under load"
 
 
 def _is_scheduled(priority: int) -> bool:

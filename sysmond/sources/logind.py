@@ -12,7 +12,7 @@ from contextlib import suppress
 from ctypes import byref
 from typing import NamedTuple
 
-from sysmond.sources.sd_bus import BUS, TIMEOUT_US, SdBus, SdMessage, checked, library
+from sysmond.sources.sd_bus import BUS, TIMEOUT_US, SdBus, SdMessage, checked, library, opened_system
 
 FOLDER = "/run/systemd/seats"
 NAME = "org.freedesktop.login1"
@@ -43,8 +43,7 @@ def hint() -> Hint:
     """
     functions = library()
     where = [name.encode() for name in MANAGER]
-    bus = ctypes.c_void_p()
-    checked(functions.sd_bus_open_system(byref(bus)))
+    bus = opened_system(functions)
     try:
         with suppress(AttributeError):  # Since systemd 240.
             functions.sd_bus_set_method_call_timeout(bus, TIMEOUT_US)

@@ -7,7 +7,7 @@ over the air; drivers are asked, so whoever calls asks about no device that slee
 
 import sys
 from collections.abc import Callable, Iterator
-from errno import EOPNOTSUPP
+from errno import ENOENT, EOPNOTSUPP
 from itertools import islice
 from struct import Struct
 from typing import NamedTuple
@@ -124,7 +124,7 @@ class Wireless:
         :raises ValueError: where the answer is not what it should be.
         """
         if host.root or not host.names(FOLDER):  # To ask for nl80211 where it is not would load its module.
-            raise FileNotFoundError(f"nl80211: {host.root}{FOLDER} has no device that can be asked")
+            raise FileNotFoundError(ENOENT, "no device that can be asked by nl80211", f"{host.root}{FOLDER}")
         name = attribute(CTRL_ATTR_FAMILY_NAME, b"nl80211\0")
         request = _GENERIC.pack(CTRL_CMD_GETFAMILY, _VERSION, 0) + name
         values = _answer([content for _, content in ask(NETLINK_GENERIC, GENL_ID_CTRL, request)])

@@ -11,12 +11,15 @@ import select
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from ctypes import byref
+from errno import ECONNREFUSED, ENOENT
 from functools import cache
 from typing import Any
 
 SONAMES = ("libsystemd.so.0", "libelogind.so.0")
 TIMEOUT_US = 2_000_000
 SYSTEM = "system"
+# Where the bus of the machine listens, unless the environment says otherwise.
+SYSTEM_SOCKET = "/run/dbus/system_bus_socket"
 # An array with more texts is refused.
 TEXTS_MAX = 8192
 BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
@@ -169,7 +172,7 @@ class SdBus:
         """
         bus = _HANDLE()
         if address == SYSTEM:
-            checked(library().sd_bus_open_system(byref(bus)))
+            bus = opened_system(library())
         else:
             checked(library().sd_bus_new(byref(bus)))
             try:
@@ -268,7 +271,7 @@ def library() -> ctypes.CDLL:
                     function = getattr(found, name)
                     function.argtypes, function.restype = arguments, _RESULTS.get(name, _INTEGER)
             return found
-    raise FileNotFoundError(2, f"no {' or '.join(SONAMES)}")
+    raise FileNotFoundError(ENOENT, f"no {' or '.join(SONAMES)}")
 
 
 def checked(result: int) -> int:
@@ -279,6 +282,19 @@ def checked(result: int) -> int:
     if result < 0:
         raise OSError(-result, f"D-Bus: {os.strerror(-result)}")
     return result
+
+
+def opened_system(functions: ctypes.CDLL) -> ctypes.c_void_p:
+    """Connect to the system bus.
+
+    :raises OSError: saying that it does not run, where that is so, or what the library says.
+    """
+    bus = ctypes.c_void_p()
+    result = functions.sd_bus_open_system(byref(bus))
+    if -result in {ENOENT, ECONNREFUSED}:
+        raise FileNotFoundError(ENOENT, "D-Bus does not run", SYSTEM_SOCKET)
+    checked(result)
+    return bus
 
 
 def _text(content: bytes | None) -> str:

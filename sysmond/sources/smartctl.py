@@ -212,7 +212,7 @@ def _refused(said: str, code: int) -> Absence:
     if "Permission denied" in said or "not permitted" in said:
         return Absence(Cause.NO_PERMISSION, said)
     if "No such device" in said or "No such file" in said:
-        raise FileNotFoundError(said)
+        raise FileNotFoundError(ENOENT, said)
     is_unknown = code & COMMAND_FAILED or "Unknown USB bridge" in said
     return Absence(Cause.NO_SOURCE if is_unknown else Cause.PROBE_FAILED, said or f"smartctl: exit code {code}")
 

@@ -132,7 +132,7 @@ class Looking:
         if not self._is_by_bpf and monotonic() >= self._again_s:
             self._open()
         if self._states is None:
-            raise FileNotFoundError(errno.ENOENT, f"{self.way}; the option by_proc has /proc looked at")
+            raise FileNotFoundError(errno.ENOENT, f"{self.way}; with its option by_proc on, /proc is read")
         try:
             self._rows, stacks = self._states.take(full=self._are_stacks_due, every=asked.every)
         except BaseException:  # It may have been interrupted in the middle: what is half done is not gone on with.

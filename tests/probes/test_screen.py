@@ -57,7 +57,7 @@ def test_garbage_costs_one_instance(laptop: Path, content: bytes) -> None:
 
 def test_a_driver_that_fails_is_a_gap_and_a_socket_that_is_gone_has_no_row(laptop: Path) -> None:
     with refused(EIO, lambda path: path.endswith("eDP-1/status")):
-        assert rows(laptop)["eDP-1"] == Absence(Cause.PROBE_FAILED, f"OSError: [Errno {EIO}] {os.strerror(EIO)}")
+        assert rows(laptop)["eDP-1"] == Absence(Cause.PROBE_FAILED, os.strerror(EIO))
     shutil.rmtree((laptop / EDP).resolve())
     assert "eDP-1" not in rows(laptop)
 

@@ -136,8 +136,8 @@ WITHOUT_BPFFS = "umount -l -q /sys/fs/bpf || true"
     ("prefix", "why"),
     [
         (within(WITHOUT_BTF), "the kernel is without BTF"),
-        (within(drop=CAPABILITIES), "no permission: CAP_BPF and CAP_PERFMON missing"),
-        (within(drop="-perfmon,-sys_admin"), "no permission: CAP_PERFMON missing"),
+        (within(drop=CAPABILITIES), "no permission: it takes CAP_BPF and CAP_PERFMON"),
+        (within(drop="-perfmon,-sys_admin"), "no permission: it takes CAP_PERFMON"),
         (within(WITHOUT_BPFFS, drop="-sys_admin"), "/sys/fs/bpf: no BPF file system is mounted there, expected one"),
     ],
     ids=["no BTF", "no capabilities", "one capability", "no bpffs"],

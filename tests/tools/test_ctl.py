@@ -351,12 +351,10 @@ def test_the_doctor_tells_what_would_help(tmp_path: Path) -> None:
     closed.write_text("")
     closed.chmod(0o600)
     rows = [
-        {"name": "pressure", "state": "absent", "reason": "no source: FileNotFoundError: [Errno 2] No such file or "
-            "directory: '/proc/pressure/cpu'"},
-        {"name": "power", "state": "absent", "reason": f"no permission: PermissionError: [Errno 13] Permission "
-            f"denied: '{closed}'"},
-        {"name": "rapl", "state": "absent", "reason": "no permission: PermissionError: [Errno 13] Permission denied: "
-            "'/sys/class/powercap/intel-rapl:0/energy_uj'"},
+        {"name": "pressure", "state": "absent", "reason": "no source: '/proc/pressure/cpu': No such file or directory"},
+        {"name": "power", "state": "absent", "reason": f"no permission: '{closed}': Permission denied"},
+        {"name": "rapl", "state": "absent", "reason": "no permission: '/sys/class/powercap/intel-rapl:0/energy_uj': "
+            "Permission denied"},
         {"name": "disk", "state": "disabled", "reason": "by the configuration"},
         {"name": "resctrl", "state": "absent", "reason": "no source: this machine has no /sys/fs/resctrl/mon_data/*"},
     ]  # fmt: skip
@@ -369,6 +367,10 @@ def test_the_doctor_tells_what_would_help(tmp_path: Path) -> None:
     assert helps["rapl"] == ("no permission", "CAP_DAC_READ_SEARCH"), "as it is declared, not guessed"
     assert helps["disk"] == ("disabled", "sysmonctl enable probe disk")
     assert helps["resctrl"][0] == "not here"
+    reasons = {finding["source"]: finding["reason"] for finding in findings}
+    assert reasons["rapl"] == "'/sys/class/powercap/intel-rapl:0/energy_uj': Permission denied", (
+        "the cause is the state"
+    )
     assert "mount -t resctrl" in helps["resctrl"][1]
 
 
@@ -386,7 +388,7 @@ def test_the_doctor_says_how_processes_are_read_and_why_not_better(tmp_path: Pat
     assert said()["process"]["reason"] == "by /proc; not by BPF: the loader has not run"
     assert said()["load"]["reason"] == ""
     assert said()["BPF"]["state"] == "missing"
-    no = "no permission: CAP_BPF missing; expected CAP_BPF and CAP_PERFMON"
+    no = "no permission: it takes CAP_BPF"
     programs = {"snapshot": {"refused": no}, "ended": {"ok": True}, "states": {"refused": "odd"}}
     (tmp_path / "bpf.json").write_text(json.dumps({"programs": programs}))
     findings = said()

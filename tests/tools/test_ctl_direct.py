@@ -68,6 +68,12 @@ def test_every_other_question_is_answered(recorder: Recorder, words: tuple[str, 
     assert ask(recorder, *words).out
 
 
+def test_the_doctor_cites_no_exception_and_asks_for_no_polkit_where_no_bus_is(recorder: Recorder) -> None:
+    findings = {finding["source"]: finding for finding in answer(recorder, "doctor")}
+    assert [finding for finding in findings.values() if "Error" in finding["reason"]] == []
+    assert "polkit" not in findings
+
+
 def test_a_change_is_in_force_when_it_is_answered(recorder: Recorder) -> None:
     assert ask(recorder, "disable", "load").out == b"load: disabled, every 1s, realtime lane\n"
     assert probe(recorder, "load")["state"] == "disabled"

@@ -19,7 +19,11 @@ def test_whatever_a_probe_needs_there_is_help_where_it_is_missing(plugin: str) -
         for path in probe.needs[:1]:  # The reason names the first.
             rows = [
                 {"name": probe.table.name, "state": "absent", "reason": f"no source: {NOT_HERE} {path}"},
-                {"name": probe.table.name, "state": "absent", "reason": f"no source: FileNotFoundError: '{path}'"},
+                {
+                    "name": probe.table.name,
+                    "state": "absent",
+                    "reason": f"no source: '{path}': No such file",
+                },
             ]
             for finding in examine(rows, {"pids": {}, "runtime_dir": "/nowhere"})[:2]:
                 assert finding["help"], (probe.table.name, path)

@@ -36,7 +36,7 @@ def explained(refused: BpfRefusedError) -> str:
 def no_permission() -> str:
     """Say which capabilities this process lacks to load any program; empty where none."""
     missing = missing_capabilities(_text(STATUS))
-    return f"no permission: {' and '.join(missing)} missing; expected CAP_BPF and CAP_PERFMON" if missing else ""
+    return f"no permission: it takes {' and '.join(missing)}" if missing else ""
 
 
 def missing_capabilities(status: str) -> list[str]:
