@@ -147,7 +147,7 @@ async def _metrics(client: Client, patterns: Sequence[str]) -> list[dict[str, An
 async def _list_clients(client: Client) -> CommandOutput:
     rows = await client.call("ListClients", "a{sv}", NO_OPTIONS)
     clients = [dict(zip(("name", "uid", "pid", "calls", "dropped"), row, strict=True)) for row in rows]
-    return CommandOutput(clients, lambda: _table_of(clients) if clients else put("no clients"))
+    return CommandOutput(clients, lambda: _table_of(clients, "no clients"))
 
 
 async def _list_boots(client: Client) -> CommandOutput:
@@ -165,16 +165,10 @@ async def _list_boots(client: Client) -> CommandOutput:
 async def _list_pins(client: Client) -> CommandOutput:
     rows = await client.call("ListPins", "a{sv}", NO_OPTIONS)
     pins = [dict(zip(("start_ns", "end_ns", "why", "by"), row, strict=True)) for row in rows]
-    return CommandOutput(
-        pins,
-        lambda: table(
-            ("from", "to", "by", "why"),
-            [
-                (format_time(pinned["start_ns"]), format_time(pinned["end_ns"]), pinned["by"], pinned["why"])
-                for pinned in pins
-            ],
-        ),
-    )  # fmt: skip
+    lines = [
+        (format_time(pinned["start_ns"]), format_time(pinned["end_ns"]), pinned["by"], pinned["why"]) for pinned in pins
+    ]
+    return CommandOutput(pins, lambda: _table_or("nothing is pinned", ("from", "to", "by", "why"), lines))
 
 
 async def enable(client: Client, options: argparse.Namespace) -> CommandOutput:
@@ -325,7 +319,7 @@ async def config(client: Client, options: argparse.Namespace) -> CommandOutput:
         for key, value, file, line in rows
         if file or not options.changed
     ]
-    return CommandOutput(settings, lambda: _table_of(settings))
+    return CommandOutput(settings, lambda: _table_of(settings, "no file changes anything: all is as it is by default"))
 
 
 async def budget(client: Client, _: argparse.Namespace) -> CommandOutput:
@@ -368,8 +362,11 @@ async def unpin(client: Client, options: argparse.Namespace) -> CommandOutput:
     if (options.at is None) == (not options.all):
         raise UsageError("a T or --all; expected one of the two")
     at_ns = 0 if options.all else parse_moment(options.at, clock.relation())
+    pins = await client.call("ListPins", "a{sv}", NO_OPTIONS)
+    released = sum(options.all or start_ns <= at_ns < end_ns for start_ns, end_ns, *_ in pins)
     await client.call("Unpin", "xa{sv}", at_ns, variants({"all": ("b", options.all)}))
-    return CommandOutput({"released": True}, lambda: put("released"))
+    said = f"released {released} {'span' if released == 1 else 'spans'}" if released else "nothing was pinned"
+    return CommandOutput({"released": True, "spans": released}, lambda: put(said))
 
 
 async def mark(client: Client, options: argparse.Namespace) -> CommandOutput:
@@ -392,13 +389,9 @@ async def events(client: Client, options: argparse.Namespace) -> CommandOutput |
         rows = await client.call("GetEvents", "xxa{sv}", start_ns, end_ns, NO_OPTIONS)
         happened = [_event(row) for row in rows]
     if not options.follow:
-        return CommandOutput(
-            happened,
-            lambda: table(
-                ("time", "kind", "subject", "text"),
-                [(format_time(event["time_ns"]), event["kind"], event["subject"], event["text"]) for event in happened],
-            ),
-        )
+        lines = [(format_time(event["time_ns"]), event["kind"], event["subject"], event["text"]) for event in happened]
+        nothing = f"nothing happened from {format_time(start_ns)} to {format_time(end_ns)}"
+        return CommandOutput(happened, lambda: _table_or(nothing, ("time", "kind", "subject", "text"), lines))
     for event in happened:
         _put_event(event, is_json=options.json)
     async for row in client.signals(OBJECT_PATH, "Event"):
@@ -498,8 +491,16 @@ async def hold(client: Client, options: argparse.Namespace) -> int:
     return await run(client, options)
 
 
-def _table_of(rows: Sequence[dict[str, Any]]) -> None:
-    table(tuple(rows[0]) if rows else (), [[str(value) for value in row.values()] for row in rows])
+def _table_of(rows: Sequence[dict[str, Any]], nothing: str) -> None:
+    _table_or(nothing, tuple(rows[0]) if rows else (), [[str(value) for value in row.values()] for row in rows])
+
+
+def _table_or(nothing: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns; a line that says so where there are none."""
+    if rows:
+        table(head, rows)
+    else:
+        put(nothing)
 
 
 LISTS: dict[str, Callable[[Client], Awaitable[CommandOutput]]] = {

@@ -345,6 +345,8 @@ def _run(options: argparse.Namespace) -> int:
     lines, code = _answer(archive, options, chosen)
     for line in lines:
         _say(line)
+    if options.output_file not in {None, STANDARD_OUTPUT} and sys.stdout.isatty():
+        put(f"{options.output_file}: written")
     return code
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sysmon_tools import presets
 from sysmon_tools.output import put_text
 from sysmond.base import timespec
+from sysmond.base.clock import SECOND_NS
 from sysmond.base.terminal import put
 from sysmond.errors import UsageError
 
@@ -75,4 +76,7 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
             finer = picture.look(archive, paths, start_ns, end_ns, finest)
             pictures += [finer] if finer.step_ns < seen.step_ns else []
         put_text(file, html_plot.draw(pictures, ", ".join(paths), style), is_restricted=seen.is_restricted)
+    if file is not None:
+        span = " to ".join(timespec.format_time(time_ns // SECOND_NS * SECOND_NS) for time_ns in (start_ns, end_ns))
+        put(f"{file}: written; {', '.join(paths)} from {span}")
     return list(dict.fromkeys(seen.warnings))

@@ -40,14 +40,18 @@ class Finding(NamedTuple):
     salvageable: int = 0
 
 
-def check(folders: Folders) -> list[Finding]:
-    """Read every file of the archive on disk, whole."""
+def _ignored(path: str) -> None:
+    """Take no notice of a file."""
+
+
+def check(folders: Folders, when_read: Callable[[str], object] = _ignored) -> list[Finding]:
+    """Read every file of the archive on disk, whole. ``when_read``: called with the path of each that was read."""
     findings = list(_check_pins(folders))
     for sensitivity, table in archive.disk_folders(folders):
         for tier in TIERS_NS if table else (*TIERS_NS, EVENTS):
             folder = archive.disk_folder(folders, sensitivity, tier, table)
             try:
-                findings += _check_folder(folder, sensitivity, tier, table)
+                findings += _check_folder(folder, sensitivity, tier, table, when_read)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except CorruptError as damage:
@@ -68,7 +72,9 @@ def _check_pins(folders: Folders) -> Iterator[Finding]:
         yield Finding(f"{folders.state}/{pins.FILE}", "refused", str(refusal), Sensitivity.PUBLIC, "pins")
 
 
-def _check_folder(folder: str, sensitivity: Sensitivity, tier: str, table: str) -> Iterator[Finding]:
+def _check_folder(
+    folder: str, sensitivity: Sensitivity, tier: str, table: str, when_read: Callable[[str], object]
+) -> Iterator[Finding]:
     superseded, strangers = _superseded(folder, FINEST_TIER if table else tier), archive.strangers(folder)
     for file in sorted(os.listdir(folder)):
         path = f"{folder}/{file}"
@@ -78,10 +84,13 @@ def _check_folder(folder: str, sensitivity: Sensitivity, tier: str, table: str) 
             yield Finding(path, "left over", "a writer was interrupted", sensitivity, tier)
         elif not file.endswith(SUFFIX) or not tiers.is_name(file):
             yield Finding(path, "unknown", "no name that a segment has", sensitivity, tier)
-        elif (problem := _check_file(path, sensitivity, tier, table)) is not None:
-            yield problem
-        elif file in superseded:
-            yield Finding(path, "superseded", "another file has all of its rows", sensitivity, tier)
+        else:
+            problem = _check_file(path, sensitivity, tier, table)
+            when_read(path)
+            if problem is not None:
+                yield problem
+            elif file in superseded:
+                yield Finding(path, "superseded", "another file has all of its rows", sensitivity, tier)
 
 
 def _superseded(folder: str, tier: str) -> set[str]:

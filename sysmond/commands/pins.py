@@ -94,7 +94,8 @@ def unpin(folders: Folders, options: argparse.Namespace) -> int:
         raise _refused(folders, failure) from failure
     for pinned in released:
         _tell(folders, "unpin", pinned)
-    put(f"released {len(released)} {'span' if len(released) == 1 else 'spans'}")
+    said = f"released {len(released)} {'span' if len(released) == 1 else 'spans'}"
+    put(said if released else "nothing was pinned")
     return 0
 
 
@@ -103,6 +104,8 @@ def list_pins(folders: Folders, options: argparse.Namespace) -> int:
     listed = pins.joined([*pins.read(folders.state), *pins.read(pins.waiting(folders))])
     if options.json:
         put(json.dumps([listed_pin._asdict() for listed_pin in listed]))
+    elif not listed:
+        put("nothing is pinned")
     for listed_pin in () if options.json else listed:
         put(f"{_spelled(listed_pin)}  {listed_pin.by}  {listed_pin.why}".rstrip())
     return 0

@@ -236,11 +236,12 @@ def _fsck(folders: Folders, options: argparse.Namespace) -> int:
     if not os.path.isdir(folders.state):
         raise Error(f"{folders.state}: no such folder; nothing was recorded there")
     steps: list[str] = []
+    read: list[str] = []
     if options.repair:
         try:
             check_trusted(folders.state)
             with only_one(folders.state):
-                findings = engine.check(folders)
+                findings = engine.check(folders, read.append)
                 steps += engine.repair(folders, findings)
         except OSError as failure:
             for step in steps:
@@ -248,13 +249,20 @@ def _fsck(folders: Folders, options: argparse.Namespace) -> int:
             kind = NotPermittedError if isinstance(failure, PermissionError) else Error
             raise kind(f"{refusal(failure)}; nothing is lost, what is left stays") from failure
     else:
-        findings = engine.check(folders)
+        findings = engine.check(folders, read.append)
     if options.json:
-        answer = {"findings": [finding._asdict() for finding in findings], "steps": steps}
+        answer = {"files": len(read), "findings": [finding._asdict() for finding in findings], "steps": steps}
         put(json.dumps(answer))
     else:
-        put(*map(_spelled, findings), *steps)
+        put(*map(_spelled, findings), *steps, _summary(len(read), findings))
     return EXIT_PARTIAL if any(finding.kind in HARMFUL for finding in findings) else 0
+
+
+def _summary(files: int, findings: "Sequence[Finding]") -> str:
+    """How many files were read, and how many of what was looked at are not as they should be."""
+    harmful = sum(finding.kind in HARMFUL for finding in findings)
+    said = f"{harmful} damaged or unreadable" if harmful else "none damaged"
+    return f"{files} {'file' if files == 1 else 'files'} read, {said}"
 
 
 def _spelled(finding: "Finding") -> str:

@@ -286,7 +286,7 @@ def test_a_span_is_pinned_listed_and_released(folders: Folders, capsys: pytest.C
     assert command(folders, "unpin", "--all") == 0
     assert capsys.readouterr().out == "released 1 span\n"
     assert command(folders, "pins") == 0
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out == "nothing is pinned\n"
     assert second["why"] == ""
 
 
@@ -322,7 +322,12 @@ def test_a_damaged_file_is_named_and_moved_aside_on_request(
     folder = Path(archive.disk_folder(folders, Sensitivity.PUBLIC))
     folder.mkdir(parents=True)
     assert command(folders, "fsck") == 0
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out == "0 files read, none damaged\n"
+    (folder / archive.Name("a" * 32, 1, 1).file).write_bytes(
+        (Path(__file__).parent.parent / "compat" / "segment-1-rows.h5").read_bytes()
+    )
+    assert command(folders, "fsck") == 0
+    assert capsys.readouterr().out == "1 file read, none damaged\n"
     file = folder / archive.Name("b" * 32, 1, 1).file
     file.write_bytes(b"no segment at all")
     assert command(folders, "fsck") in {0, 3}
@@ -333,6 +338,7 @@ def test_a_damaged_file_is_named_and_moved_aside_on_request(
     assert command(folders, "fsck", "--repair", "--json") in {0, 3}
     answer = json.loads(capsys.readouterr().out)
     assert [finding["path"] for finding in answer["findings"]] == [str(file)]
+    assert answer["files"] == 2
 
 
 def test_a_finding_says_what_can_be_salvaged(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
@@ -347,7 +353,8 @@ def test_a_finding_says_what_can_be_salvaged(folders: Folders, capsys: pytest.Ca
         place = widths[0].id.get_chunk_info(0).byte_offset
     flipped.write_bytes(image[:place] + bytes([image[place] ^ 1]) + image[place + 1 :])
     assert command(folders, "fsck") == 3
-    first, second = capsys.readouterr().out.splitlines()
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert last == "2 files read, 2 damaged or unreadable"
     assert first.startswith(f"{half}: damaged: not a readable HDF5 file")
     assert first.endswith("; nothing of it can be read")
     assert re.search(r": damaged: [^/].*; \d+ of \d+ series can be read$", second)

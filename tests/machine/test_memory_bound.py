@@ -97,8 +97,9 @@ def test_a_check_names_what_it_has_no_room_for_and_goes_on(folders: Folders) -> 
     behind.write_bytes(behind.read_bytes()[:1000])
     command = [sys.executable, "-c", CHECK, "fsck", "--state-dir", folders.state, "--runtime-dir", folders.runtime]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout.count("\n") == 2, done
-    first, second = done.stdout.splitlines()
+    assert done.stdout.count("\n") == 3, done
+    first, second, last = done.stdout.splitlines()
+    assert last == "2 files read, 2 damaged or unreadable"
     assert first == f"{large}: refused: takes more memory than the 4 MiB that it may; left as it is"
     assert second.startswith(f"{behind}: damaged: ")
     assert (done.returncode, done.stderr) == (3, "")

@@ -74,6 +74,24 @@ def test_the_doctor_cites_no_exception_and_asks_for_no_polkit_where_no_bus_is(re
     assert "polkit" not in findings
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("list", "pins"), "nothing is pinned\n"),
+        (("unpin", "--all"), "nothing was pinned\n"),
+        (("config", "--changed"), "no file changes anything: all is as it is by default\n"),
+        (("list", "clients"), "no clients\n"),
+    ],
+)
+def test_a_list_of_nothing_says_so(recorder: Recorder, words: tuple[str, ...], said: str) -> None:
+    assert ask(recorder, *words).out.decode() == said
+
+
+def test_a_time_without_events_is_said(recorder: Recorder) -> None:
+    words = ("events", "--from=2025-01-31T00:00:00Z", "--to=2025-01-31T00:01:00Z")
+    assert ask(recorder, *words).out.startswith(b"nothing happened from 2025-01-31T")
+
+
 def test_a_change_is_in_force_when_it_is_answered(recorder: Recorder) -> None:
     assert ask(recorder, "disable", "load").out == b"load: disabled, every 1s, realtime lane\n"
     assert probe(recorder, "load")["state"] == "disabled"

@@ -182,9 +182,12 @@ def test_buckets_that_were_left_out_are_a_hole_too() -> None:
     assert svg.runs(np.arange(5.0), times_ns, 60 * SECOND_NS) == [[0, 1, 2], [3, 4]]
 
 
-def test_a_file_is_written_whole_and_says_what_it_is_of(folders: Folders, tmp_path: Path) -> None:
+def test_a_file_is_written_whole_and_says_what_it_is_of(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "disk.svg"
     assert run(folders, "plot", "disk/utilization", "--preset=cpu", *span(), "-o", str(file)) == 0
+    assert capsys.readouterr().out.startswith(f"{file}: written; disk/utilization, cpu/user_percent@total, ")
     root = ET.parse(file).getroot()  # noqa: S314  it is ours
     text = "".join(root.itertext())
     assert "disk/utilization@sda" in text
