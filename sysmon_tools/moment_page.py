@@ -139,7 +139,9 @@ def _curve_line(curve: Curve, at: int, first: int, room: int, signs: Signs) -> T
 def _level(value: float, top: float, signs: Signs) -> str:
     if not math.isfinite(value):
         return " "
-    return signs.curve[min(len(signs.curve) - 1, int(value / top * len(signs.curve)))] if top > 0 else signs.curve[0]
+    # Temperatures go below zero, and what somebody else recorded may be anything.
+    share = min(1.0, max(0.0, value / top)) if top > 0 else 0.0
+    return signs.curve[min(len(signs.curve) - 1, int(share * len(signs.curve)))]
 
 
 def _warmth(value: float, unit: str) -> str:

@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sysmon_tools import moment, moment_page, sysmon
-from sysmon_tools.curves import BUCKETS
+from sysmon_tools.curves import BUCKETS, Curve
 from sysmon_tools.moment import MomentScene, View
 from sysmon_tools.panel import ASCII_SIGNS
 from sysmon_tools.screen.look import Look
@@ -104,6 +105,14 @@ def test_what_is_missing_is_said_with_its_cause() -> None:
     made = MomentScene(View(5), 10, gaps=gaps, warnings=("a file is damaged",))
     assert "missing: suspended (for an hour)" in text(made)
     assert "warning: a file is damaged" in text(made)
+
+
+@pytest.mark.parametrize("unit", ["%", "Cel"])
+def test_values_below_zero_and_beyond_all_measure_are_drawn_as_nothing_and_as_all(unit: str) -> None:
+    values = np.array([-1e308, -300.0, 0.0, *[100.0] * (BUCKETS - 3)] if unit == "%" else [*[-5.0] * 59, 20.0])
+    [_, line] = moment_page.curve_lines(MomentScene(View(STALL_NS), STALL_NS, curves=[Curve("x", unit, values)]), 200)
+    drawn = line.plain[12 : 12 + BUCKETS]
+    assert drawn == ("▁▁▁" if unit == "%" else "▁" * 59).ljust(BUCKETS, "█")
 
 
 def test_values_are_spelled_for_people() -> None:
