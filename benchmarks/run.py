@@ -60,7 +60,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "top": ("--processes", "50", "--hours", "1", "--repeats", "1"),
     "asking": ("--processes", "20", "--hours", "1", "--days", "1", "--repeats", "1"),
     "newest": ("--repeats", "1"),
-    "screen": ("--processes", "20", "--repeats", "1", "--live", "3"),
+    "screen": ("--processes", "20", "--threads", "200", "--hours", "1", "--repeats", "1", "--live", "3"),
     "capacity": ("--quick",),
     "bus": ("--seconds", "2", "--calls", "20"),
     "changes": ("--changes", "2"),
@@ -193,6 +193,46 @@ OF_SERVICE = (
         ),
     ),
 )
+OF_SCREEN = (
+    Target(
+        "screen",
+        "sysmon: all is shown with 1,000 processes, live; at a moment of yesterday",
+        "≤ 0.9 s, CPU 0.5 s; ≤ 1.3 s, CPU 0.8 s",
+        lambda f: f"{f['live_s']} s, {f['live_cpu_s']} s; {f['moment_s']} s, {f['moment_cpu_s']} s",
+        lambda f: (
+            f["processes"] >= 1000
+            and f["hours"] >= 24
+            and (f["live_s"] <= 0.9 and f["live_cpu_s"] <= 0.5)
+            and (f["moment_s"] <= 1.3 and f["moment_cpu_s"] <= 0.8)
+        ),
+    ),
+    Target(
+        "screen",
+        "… the first frame, live, then; live, processes by the second",
+        "before that; ≤ 4 % of a core",
+        lambda f: f"{f['live_frame_s']}, {f['moment_frame_s']} s; {f['live_percent']} %",
+        lambda f: (
+            f["processes"] >= 1000
+            and f["live_percent"] <= 4
+            and f["live_frame_s"] < f["live_s"]
+            and f["moment_frame_s"] < f["moment_s"]
+        ),
+    ),
+    Target(
+        "screen",
+        "… its processes at the moment before or behind; a page further of 10,000 threads",
+        "≤ 50 ms; ≤ 50 ms",
+        lambda f: f"{f['step_s'] * 1000:.0f} ms; {f['page_s'] * 1000:.0f} ms",
+        lambda f: f["processes"] >= 1000 and f["threads"] >= 10_000 and f["step_s"] <= 0.05 and f["page_s"] <= 0.05,
+    ),
+    Target(
+        "screen",
+        "… memory (PSS), live; after all of that yesterday",
+        "≤ 90 MB",
+        lambda f: f"{f['live_pss_mb']:.0f}; {f['moment_pss_mb']:.0f} MB",
+        lambda f: f["processes"] >= 1000 and max(f["live_pss_mb"], f["moment_pss_mb"]) <= 90,
+    ),
+)
 OF_TASKS = (
     _snapshot("procs_100", 0.4),
     _snapshot("procs_1000", 1.2),
@@ -263,20 +303,7 @@ OF_TASKS = (
         lambda f: f"{f['top_cpu_ms']:.0f} ms of CPU, {f['top_cpu_ms'] / f['start_cpu_ms']:.2f} × of that start",
         lambda f: f["top_cpu_ms"] <= 150,
     ),
-    Target(
-        "screen",
-        "sysmon: all is shown with 1,000 processes, live; of a moment ago",
-        "≤ 0.9 s, CPU 0.5 s; ≤ 1.3 s, CPU 0.8 s",
-        lambda f: f"{f['live_s']} s, {f['live_cpu_s']} s; {f['moment_s']} s, {f['moment_cpu_s']} s",
-        lambda f: f["live_s"] <= 0.9 and f["live_cpu_s"] <= 0.5 and f["moment_s"] <= 1.3 and f["moment_cpu_s"] <= 0.8,
-    ),
-    Target(
-        "screen",
-        "the moment before it; processes, live, a second; memory",
-        "≤ 50 ms; ≤ 4 % of a core; ≤ 90 MB",
-        lambda f: f"{f['step_s'] * 1000:.0f} ms; {f['live_percent']} %; {f['pss_mb']:.0f} MB",
-        lambda f: f["step_s"] <= 0.05 and f["live_percent"] <= 4 and f["pss_mb"] <= 90,
-    ),
+    *OF_SCREEN,
     Target(
         "asking",
         "top ten of disks over a day, against one series of that day",

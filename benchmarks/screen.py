@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the screen costs: until it shows all, live and a moment ago, then each second, and what it holds in memory.
+"""What the screen costs: until it shows all, live and at a moment of yesterday, for each key after that, in memory.
 
-A recorder runs with its default tables, and beside it so many sleeping processes. ``sysmon`` has a pseudo terminal of
-120 × 40; it shows all when the overview's list, or the heading of the rows, is on it. Processor time is that of the
-program to that moment; live, it looks at processes for half a minute. The moment before another is asked for in this
-process, as the screen asks.
+``sysmon`` has a pseudo terminal of 120 × 40, and is asked by keys; what counts is when something is on that terminal.
+Live, a recorder runs with its default tables, and beside it so many sleeping processes; for half a minute processes
+are looked at. Yesterday is made up (``screen_day.py``). Processor time is that of the program until all is shown.
 """
 
 import fcntl
 import os
 import pty
+import re
 import resource
 import select
 import signal
@@ -24,19 +24,29 @@ from functools import partial
 from typing import NamedTuple
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from benchmarks import measure
+from benchmarks import measure, screen_day
 from benchmarks.measure import Figures
+from benchmarks.screen_day import HOUR_S, Day, thread_name
 from sysmond.machine.folders import Folders
 
-PROCESSES, REPEATS, LIVE_S = 1000, 5, 30.0
+PROCESSES, THREADS, HOURS, REPEATS, LIVE_S = 1000, 10_000, 24, 5, 30.0
 RECORDED_S, LIMIT_S = 40.0, 60.0
+# The middle of what is made up was so long ago.
+AGO_S = 24 * HOUR_S
+PAGES = 20
 LINES, COLUMNS = 40, 120
-# What is on the screen once the overview is answered, and rows of processes are.
-LISTED, ROWS = b"Processes by", b"cpu_percent"
+# What is on the screen before anything is known, once the overview is answered, and once rows of processes are.
+EMPTY, LISTED, ROWS = b"reading", b"Processes by", b"cpu_percent"
+EARLIER, LATER, PAGE_DOWN = b"\x1b[D", b"\x1b[C", b"\x1b[6~"
+# How far a key leads that goes to the next moment.
+STEP_S = 60
+# The terminal is quiet once nothing came for so long.
+_QUIET_S = 0.5
+_THREAD = re.compile(rb"crowd-(\d+)")
 
 
 class Shown(NamedTuple):
-    """How long it took until all was shown, and the processor time of the program until then."""
+    """How long it took until something was shown, and the processor time of the program until then."""
 
     wall_s: float
     cpu_s: float
@@ -47,9 +57,10 @@ class DrawnProgram:
 
     def __init__(self, words: list[str]) -> None:
         self.began_s = time.monotonic()
+        self._unread = b""
         self.pid, self._descriptor = pty.fork()
         if not self.pid:
-            os.environ |= {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+            os.environ |= {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
             os.execv(words[0], words)  # noqa: S606  our own program
         fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
 
@@ -58,31 +69,55 @@ class DrawnProgram:
 
         :raises RuntimeError: where it never is.
         """
-        seen = b""
-        while sign not in seen:
-            ready, _, _ = select.select([self._descriptor], [], [], LIMIT_S)
-            if not ready:
-                raise RuntimeError(f"{sign!r} is not on the screen: {seen[-500:]!r}")
-            seen += os.read(self._descriptor, 1 << 16)
+        while sign not in self._unread:
+            try:
+                piece = os.read(self._descriptor, 1 << 16) if self._is_waiting(LIMIT_S) else b""
+            except OSError:  # So a pseudo terminal says that the program has ended.
+                piece = b""
+            if not piece:
+                raise RuntimeError(f"{sign!r} is not on the screen: {self._unread[-500:]!r}")
+            self._unread += piece
+        self._unread = self._unread.partition(sign)[2]
         return Shown(time.monotonic() - self.began_s, measure.cpu_ns(self.pid) / 1e9)
 
     def press(self, keys: bytes) -> None:
-        """Press keys."""
+        """Press keys; what was drawn before is read already."""
+        self._unread = b""
         self.began_s = time.monotonic()
         os.write(self._descriptor, keys)
+
+    def answers(self, keys: bytes, sign: bytes) -> float:
+        """How long it takes from a key until something is shown, in seconds."""
+        self.press(keys)
+        return self.until(sign).wall_s
+
+    def until_quiet(self) -> bytes:
+        """Give what is drawn until nothing is drawn any more."""
+        seen = b""
+        while self._is_waiting(_QUIET_S):
+            seen += os.read(self._descriptor, 1 << 16)
+        return seen
 
     def read_for(self, length_s: float) -> None:
         """Read whatever is drawn for so long."""
         end_s = time.monotonic() + length_s
         while (left_s := end_s - time.monotonic()) > 0:
-            if select.select([self._descriptor], [], [], left_s)[0]:
+            if self._is_waiting(left_s):
                 os.read(self._descriptor, 1 << 16)
+
+    def pss_mb(self) -> float:
+        """What it has in memory, shared pages in parts."""
+        with open(f"/proc/{self.pid}/smaps_rollup", encoding="ascii") as file:
+            return sum(int(line.split()[1]) for line in file if line.startswith("Pss:")) * 1024 / 1e6
 
     def close(self) -> None:
         """End it."""
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         os.close(self._descriptor)
+
+    def _is_waiting(self, limit_s: float) -> bool:
+        return bool(select.select([self._descriptor], [], [], limit_s)[0])
 
 
 @contextmanager
@@ -113,76 +148,112 @@ def sleepers(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
 
 
-def pss_mb(pid: int) -> float:
-    """What a process holds, shared pages in parts."""
-    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
-        return sum(int(line.split()[1]) for line in file if line.startswith("Pss:")) / 1024
-
-
-def measured(processes: int, repeats: int, live_s: float) -> Figures:
-    """Record, and look."""
+def live(processes: int, repeats: int, live_s: float) -> Figures:
+    """Record so many processes, and look."""
     with sleepers(processes), measure.daemon(int(RECORDED_S) * 100, arguments=["--bus", "none"]) as recorder:
         recorder.wait_for_ring()
         time.sleep(RECORDED_S)
-        shown: dict[str, list[Shown]] = {"live": [], "moment": []}
-        for _ in range(repeats):
-            with terminal(recorder.folders) as live:
-                shown["live"].append(live.until(LISTED))
-            with terminal(recorder.folders, "--at", "20 seconds ago") as moment:
-                shown["moment"].append(moment.until(LISTED))
-        with terminal(recorder.folders) as live:
-            live.until(LISTED)
-            live.press(b"p")
-            live.until(ROWS)
-            before_ns = measure.cpu_ns(live.pid)
-            live.read_for(live_s)
-            spent_ns = measure.cpu_ns(live.pid) - before_ns
-            held_mb = pss_mb(live.pid)
-        steps_s = measure.in_child(partial(stepped, recorder.folders, repeats), int(LIMIT_S))
-    figures: Figures = {"processes": processes, "live_percent": round(spent_ns / live_s / 1e7, 1)}
-    for name, times in shown.items():
-        figures[f"{name}_s"] = round(measure.median([one.wall_s for one in times]), 2)
-        figures[f"{name}_cpu_s"] = round(measure.median([one.cpu_s for one in times]), 2)
-    return {**figures, "step_s": round(measure.median(steps_s), 3), "pss_mb": round(held_mb, 1)}
+        shown = [_begun(recorder.folders) for _ in range(repeats)]
+        with terminal(recorder.folders) as screen:
+            screen.until(LISTED)
+            screen.answers(b"p", ROWS)
+            before_ns = measure.cpu_ns(screen.pid)
+            screen.read_for(live_s)
+            spent_ns = measure.cpu_ns(screen.pid) - before_ns
+            mb = screen.pss_mb()
+    percent = round(spent_ns / live_s / 1e7, 1)
+    return {**_times("live", shown), "live_percent": percent, "live_pss_mb": round(mb, 1)}
 
 
-def stepped(folders: Folders, repeats: int) -> list[float]:
-    """How long each step back takes, of processes."""
-    from sysmon_tools.moment import View  # noqa: PLC0415  numpy and h5py: in a child of their own
-    from sysmon_tools.screen.look import Around, Look, moved  # noqa: PLC0415  as above
-    from sysmon_tools.screen.question import Questions  # noqa: PLC0415  as above
-    from sysmond.history import Archive  # noqa: PLC0415  as above
-    from sysmond.store.holdings import staying_open  # noqa: PLC0415  as above
+def yesterday(processes: int, threads: int, hours: int, repeats: int) -> Figures:
+    """Look at a moment of a day that is made up, go to moments beside it, and through a crowd of threads."""
+    day = Day(int(time.time()) - AGO_S - hours * HOUR_S // 2, hours)
+    at_s = day.middle_s
+    with measure.workplace() as folders:
+        screen_day.write(folders, day, processes, threads)
+        at = f"--at=@{at_s}"
+        shown = [_begun(folders, at) for _ in range(repeats)]
+        with terminal(folders, at) as screen:
+            screen.until(LISTED)
+            screen.answers(b"p", ROWS)
+            screen.until_quiet()
+            steps_s = [screen.answers(EARLIER, _clock(at_s - number * STEP_S)) for number in range(1, repeats + 1)]
+            steps_s += [screen.answers(LATER, _clock(at_s - number * STEP_S)) for number in reversed(range(repeats))]
+            screen.press(b"w\t")
+            page = _page(screen, threads)
+            pages_s = [
+                screen.answers(PAGE_DOWN, thread_name(min(threads - 1, number * page)).encode())
+                for number in range(2, 2 + min(PAGES, threads // page - 1))
+            ]
+            mb = screen.pss_mb()
+    return {
+        **_times("moment", shown),
+        "step_s": round(measure.median(steps_s), 3),
+        "step_max_s": round(max(steps_s), 3),
+        "page_s": round(measure.median(pages_s), 3),
+        "moment_pss_mb": round(mb, 1),
+    }
 
-    lengths_s = []
-    with staying_open():
-        questions, look = Questions(Archive(folders)), Look(View(time.time_ns() - 10**10, 0), view="processes")
-        look = questions.page(look, time.time_ns()).look
-        for _ in range(repeats):
-            began_s = time.monotonic()
-            look = questions.page(moved(look, "earlier", Around((), ()), time.time_ns()), time.time_ns()).look
-            lengths_s.append(time.monotonic() - began_s)
-    return lengths_s
+
+def _begun(folders: Folders, *words: str) -> tuple[Shown, Shown]:
+    """When the first frame was there, and when all was."""
+    with terminal(folders, *words) as screen:
+        return screen.until(EMPTY), screen.until(LISTED)
+
+
+def _times(name: str, shown: list[tuple[Shown, Shown]]) -> Figures:
+    """Medians of that."""
+    return {
+        f"{name}_frame_s": round(measure.median([frame.wall_s for frame, _ in shown]), 2),
+        f"{name}_s": round(measure.median([whole.wall_s for _, whole in shown]), 2),
+        f"{name}_cpu_s": round(measure.median([whole.cpu_s for _, whole in shown]), 2),
+    }
+
+
+def _clock(time_s: int) -> bytes:
+    """How the first line spells a moment."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time_s)).encode()
+
+
+def _page(screen: DrawnProgram, threads: int) -> int:
+    """Go to the first thread and a page down; give how many rows that is."""
+    screen.until(thread_name(0).encode())
+    screen.until_quiet()
+    screen.press(PAGE_DOWN)
+    seen = [int(number) for number in _THREAD.findall(screen.until_quiet())]
+    if not seen or max(seen) >= threads:
+        raise RuntimeError(f"threads {seen} on the screen; expected some of {threads}")
+    return max(seen)
+
+
+def measured(processes: int, threads: int, hours: int, repeats: int, live_s: float) -> Figures:
+    """Look at now, and at yesterday."""
+    about: Figures = {"processes": processes, "threads": threads, "hours": hours}
+    return {**about, **live(processes, repeats, live_s), **yesterday(processes, threads, hours, repeats)}
 
 
 def rows(figures: Figures) -> list[tuple[str, str]]:
     """Tell it to people."""
+
+    def began(name: str) -> str:
+        first, whole, cpu = (figures[f"{name}_{what}"] for what in ("frame_s", "s", "cpu_s"))
+        return f"{whole} s, {cpu} s of CPU; a frame after {first} s"
+
     return [
-        (
-            f"until all is shown, live, {figures['processes']} processes",
-            f"{figures['live_s']} s, {figures['live_cpu_s']} s of CPU",
-        ),
-        ("until all is shown, of a moment ago", f"{figures['moment_s']} s, {figures['moment_cpu_s']} s of CPU"),
-        ("the moment before it, processes", f"{figures['step_s']} s"),
+        (f"until all is shown, live, {figures['processes']} processes", began("live")),
+        ("until all is shown, at a moment of yesterday", began("moment")),
+        ("the moment before or behind it, processes", f"{figures['step_s']} s, at most {figures['step_max_s']} s"),
+        (f"a page further, of {figures['threads']} threads", f"{figures['page_s']} s"),
         ("live, looking at processes", f"{figures['live_percent']} % of a core"),
-        ("memory (PSS)", f"{figures['pss_mb']} MB"),
-    ]  # fmt: skip
+        ("memory (PSS), live, yesterday", f"{figures['live_pss_mb']}, {figures['moment_pss_mb']} MB"),
+    ]
 
 
 if __name__ == "__main__":
     parser = measure.arguments(__doc__ or "")
-    parser.add_argument("--processes", type=measure.at_least_one, default=PROCESSES, help=f"default {PROCESSES}")
-    parser.add_argument("--repeats", type=measure.at_least_one, default=REPEATS, help=f"default {REPEATS}")
+    for name, usual in (("processes", PROCESSES), ("threads", THREADS), ("hours", HOURS), ("repeats", REPEATS)):
+        parser.add_argument(f"--{name}", type=measure.at_least_one, default=usual, help=f"default {usual}")
     parser.add_argument("--live", type=float, default=LIVE_S, metavar="S", help=f"how long live; default {LIVE_S:.0f}")
     options = parser.parse_args()
-    measure.run(partial(measured, options.processes, options.repeats, options.live), rows, as_json=options.json)
+    asked = options.processes, options.threads, options.hours, options.repeats, options.live
+    measure.run(partial(measured, *asked), rows, as_json=options.json)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Sensitivity
+from sysmond.base.model import Sensitivity, Table
 from sysmond.store.stretches.sparse_of_ring import record_type
 from sysmond.store.stretches.stretch import About, MemoryStretch, Readings
 from sysmond.tasks.tables import PROCESS
@@ -136,16 +136,23 @@ def stretch(processes: int, load: Load, length_s: int, seed: int = 1, first_s: i
     return of_parts(list(seconds(processes, load, length_s, seed)), processes, first_s)
 
 
-def of_parts(parts: list[tuple[int, bool, Array]], processes: int, first_s: int) -> MemoryStretch:
+def of_parts(
+    parts: list[tuple[int, bool, Array]],
+    things: int,
+    first_s: int,
+    table: Table = PROCESS,
+    sensitivity: Sensitivity = Sensitivity.PUBLIC,
+) -> MemoryStretch:
     """Some seconds that follow each other, as a stretch; ``first_s``: boot time of the first."""
     length_s = len(parts)
-    rows = np.concatenate([part.view(np.dtype((np.void, _KIND.itemsize))) for _, _, part in parts]).view(_KIND)
+    kind = record_type(table)
+    rows = np.concatenate([part.view(np.dtype((np.void, kind.itemsize))) for _, _, part in parts]).view(kind)
     at = np.repeat(np.arange(length_s), [len(part) for _, _, part in parts])
     readings = Readings(
         (first_s + np.arange(length_s)) * SECOND_NS,
         np.array([is_full for _, is_full, _ in parts]),
         np.zeros(length_s, np.int64),
-        np.full(length_s, processes),
+        np.full(length_s, things),
     )
     texts: dict[bytes, int] = {}
 
@@ -155,8 +162,8 @@ def of_parts(parts: list[tuple[int, bool, Array]], processes: int, first_s: int)
         distinct, where = np.unique(rows[name], return_inverse=True)
         return np.array([texts.setdefault(text, len(texts)) for text in distinct.tolist()])[where]
 
-    for metric in PROCESS.metrics:
+    for metric in table.metrics:
         if metric.is_text:
             column(metric.name)
-    about = About(PROCESS, BOOT, "sampler", Sensitivity.PUBLIC, SECOND_NS)
+    about = About(table, BOOT, "sampler", sensitivity, SECOND_NS)
     return MemoryStretch(about, readings, at, column, [text.decode() for text in texts])
