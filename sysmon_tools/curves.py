@@ -162,16 +162,30 @@ def _together(columns: Sequence[Float64Array], how: str) -> Float64Array:
     return np.where(known.any(axis=0), made, np.nan)
 
 
-def spike(curves: Sequence[Curve], forward: Callable[[int], bool], number: int = BUCKETS // 2) -> int | None:
-    """Where a curve rises far above its median: the bucket nearest to one, of those that ``forward`` takes."""
-    far: set[int] = set()
-    for curve in curves:
+class Spike(NamedTuple):
+    """Where curves rise: the bucket, and of each of them how high it gets there, and what is usual (its median)."""
+
+    number: int
+    peaks: Sequence[tuple[Curve, float, float]]
+
+
+def spike(curves: Sequence[Curve], forward: Callable[[int], bool], number: int = BUCKETS // 2) -> Spike | None:
+    """Where curves rise far above their medians: the bucket nearest to one, of those that ``forward`` takes."""
+    usual: dict[int, float] = {}
+    far: dict[int, set[int]] = {}
+    for at, curve in enumerate(curves):
         known = curve.values[np.isfinite(curve.values)]
         if len(known) < BUCKETS // 4:
             continue
-        median = float(np.median(known))
-        usual = max(float(np.median(np.abs(known - median))), abs(median) / 20, 1e-9)
+        usual[at] = median = float(np.median(known))
+        deviation = max(float(np.median(np.abs(known - median))), abs(median) / 20, 1e-9)
         with np.errstate(invalid="ignore"):
-            far.update(np.flatnonzero(curve.values > median + SPIKE * usual).tolist())
-    begins = far - {high + 1 for high in far}
-    return min(filter(forward, begins), key=lambda begin: abs(begin - number), default=None)
+            far[at] = set(np.flatnonzero(curve.values > median + SPIKE * deviation).tolist())
+    high = set().union(*far.values())
+    begins = high - {bucket + 1 for bucket in high}
+    begin = min(filter(forward, begins), key=lambda begin: abs(begin - number), default=None)
+    if begin is None:
+        return None
+    end = next(bucket for bucket in range(begin, BUCKETS + 1) if bucket not in high)
+    rising = [at for at, buckets in far.items() if not buckets.isdisjoint(range(begin, end))]
+    return Spike(begin, [(curves[at], float(np.nanmax(curves[at].values[begin:end])), usual[at]) for at in rising])

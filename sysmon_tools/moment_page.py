@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Sequence
 
 from sysmon_tools.command_output import duration
-from sysmon_tools.curves import BUCKETS, Curve
+from sysmon_tools.curves import BUCKETS, Curve, Spike
 from sysmon_tools.moment import MomentScene, ProcessShare, WaitShare
 from sysmon_tools.panel import SIGNS, Signs
 from sysmon_tools.quantities import size
@@ -163,6 +163,16 @@ def spelled(value: float | None, unit: str) -> str:
             return size(value)
         case _:
             return f"{size(value)}/s"
+
+
+def spike_line(there: Spike | None, step_ns: int) -> str:
+    """Say which curves rise at a spike, and how high; ``step_ns``: of a bucket, by half of which it goes on."""
+    if there is None:
+        return f"no spike in sight; went on by {duration(BUCKETS // 2 * step_ns / SECOND_NS)}"
+    rising = sorted(there.peaks, key=lambda peak: peak[2] / peak[1] if peak[1] > 0 else 1.0)
+    said = [f"{curve.label} {spelled(peak, curve.unit)} (usually {spelled(usual, curve.unit)})"
+            for curve, peak, usual in rising]  # fmt: skip
+    return f"a spike: {', '.join(said)}"
 
 
 def _process_title(moment: MomentScene) -> str:

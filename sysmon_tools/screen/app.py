@@ -26,7 +26,19 @@ from sysmon_tools.moment import last_view
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS
 from sysmon_tools.screen import acting, keys, preferences, subjects
 from sysmon_tools.screen.lines import Lines, TableLines
-from sysmon_tools.screen.look import Around, Look, at, bucket, inward, moved, opened, ordered, outward, renewed
+from sysmon_tools.screen.look import (
+    Around,
+    Look,
+    at,
+    bucket,
+    inward,
+    moved,
+    opened,
+    ordered,
+    outward,
+    renewed,
+    spike_from,
+)
 from sysmon_tools.screen.preferences import Preferences
 from sysmon_tools.screen.question import HIDDEN, Questions, ScreenPage, SheetRows, asked_for
 from sysmon_tools.screen.subjects import PAST, ProcessRow, Subject
@@ -310,7 +322,10 @@ class SysmonApp(App[None]):
                 self._said = (
                     f"no {'later' if action == 'next event' else 'earlier'} event in sight; - shows a longer time"
                 )
+            before = self._look.moment
             self._go(look)
+            if action in {"next spike", "previous spike"}:
+                self._said = moment_page.spike_line(spike_from(before, action, around), before.step_ns)
             if is_end:
                 self._said = "a snapshot: nothing is known of what came after"
         self._draw()

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sysmon_tools.curves import BUCKETS, Curve, spike
+from sysmon_tools.curves import BUCKETS, Curve, Spike, spike
 from sysmon_tools.moment import NOW_BACK_NS, ZOOMS, View
 from sysmon_tools.screen.views import BY_NAME, OVERVIEW, ScreenView, Sheet
 from sysmond.base.result import Event
@@ -175,15 +175,19 @@ def bucket(look: Look, number: int, now_ns: int) -> Look:
     return at(look, look.moment.start_ns + number * look.moment.step_ns, now_ns)
 
 
+def spike_from(moment: View, action: str, around: Around) -> Spike | None:
+    """The next spike from a moment on, or the previous one, as the action says; None where none is in sight."""
+    is_next, here = action == "next spike", moment.number
+    return spike(around.curves, lambda number: number > here if is_next else number < here, here)
+
+
 def _moment(moment: View, action: str, around: Around) -> int | None:
     match action:
         case "later" | "earlier":
             return moment.at_ns + (moment.span_ns if action == "later" else -moment.span_ns)
         case "next spike" | "previous spike":
-            is_next = action == "next spike"
-            here = moment.number
-            number_there = spike(around.curves, lambda number: number > here if is_next else number < here, here)
-            away = number_there - here if number_there is not None else (BUCKETS if is_next else -BUCKETS) // 2
+            there = spike_from(moment, action, around)
+            away = there.number - moment.number if there else (BUCKETS if action == "next spike" else -BUCKETS) // 2
             return moment.at_ns + away * moment.step_ns
         case "next event":
             return min((event.time_ns for event in around.events if event.time_ns > moment.at_ns), default=None)

@@ -139,6 +139,16 @@ def test_waits_are_put_together_by_columns_that_somebody_names() -> None:
     assert waits.asked.columns == ("count", "exe", "wchan")
 
 
+def test_a_spike_is_told_with_its_curves_how_high_they_get_and_what_is_usual(archive: Archive) -> None:
+    early = Look(View(STALL_NS - 120 * SECOND_NS))
+    shown = after(archive, early, ["right_square_bracket"], (120, 30))
+    assert (
+        "a spike: Disk wait 90.0 % (usually 0.0 %), Disk busy 99.0 % (usually 0.0 %), Disk 47.7 MiB/s (usually" in shown
+    )
+    assert "no spike in sight; went on by 5 min" in after(archive, early, ["left_square_bracket"], (120, 30))
+    assert "a spike" not in after(archive, early, ["right_square_bracket", "t"], (120, 30))
+
+
 # --- trees ----------------------------------------------------------------------------------------------
 
 
