@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from sysmond.cgroups.batch import Group
 from sysmond.cgroups.files import CgroupFiles, File, settled
+from sysmond.cgroups.oom_kills import KillCounts, OomKills
 from sysmond.probe import ABSENT, Host, Lane, Option, Probe, Row, Table, counter, gauge, hookimpl, state, text
 
 LIMIT = 4096
@@ -157,6 +158,10 @@ _MEMORY_FILES = (
     ("local_events_low", File("", ("memory.events.local",), _named(_EVENT_NAMES))),
 )
 
+# Those of these that count kills, and which of their numbers does.
+_KILL_FILES, _KILLS = (5, 7, 11), _EVENT_NAMES.index(b"oom_kill")
+KIND, KERNEL_MESSAGE = "oom kill", "kernel_message"
+
 
 class Columns:
     """Reads a table whose metrics are numbers or words at fixed places of files of the cgroup."""
@@ -165,6 +170,7 @@ class Columns:
         """Read nothing yet."""
         names = [metric.name for metric in table.metrics]
         self.watch = CgroupFiles([file for _, file in files])
+        self.groups: list[Group] = []
         self._table = table.name
         self._begins = [names.index(name) for name, _ in files]
         self._counters = tuple(index for index, metric in enumerate(table.metrics) if metric.semantics == "counter")
@@ -172,9 +178,9 @@ class Columns:
 
     def read(self, host: Host, *, limit: int = LIMIT) -> Iterator[Row]:
         """Give a row for every cgroup that has one of the files."""
-        groups = self.watch.read(host, limit)
+        self.groups = self.watch.read(host, limit)
         self.watch.complain(host, self._table)
-        for group in groups:
+        for group in self.groups:
             if group.which:
                 yield group.path, settled(self._row(group), self._counters, group.age, ABSENT)
 
@@ -186,6 +192,32 @@ class Columns:
             if (part := group.parts[index]) is not None:
                 row[begin : begin + len(part)] = part
         return row
+
+
+class Memory(Columns):
+    """Reads the table ``cgroup_memory``, and tells of kills where the messages of the kernel do not: they say more."""
+
+    def __init__(self) -> None:
+        """Read nothing yet."""
+        super().__init__(MEMORY, _MEMORY_FILES)
+        self._kills = OomKills()
+
+    def read(self, host: Host, *, limit: int = LIMIT) -> Iterator[Row]:
+        """Give a row for every cgroup that has one of the files."""
+        yield from super().read(host, limit=limit)
+        counted = ((group, kill_counts(group)) for group in self.groups)
+        kills = list(self._kills.of({group.path: counts for group, counts in counted if counts is not None}))
+        if not host.is_read(KERNEL_MESSAGE):
+            for path, said in kills:
+                host.tell_event(KIND, path, said)
+
+
+def kill_counts(group: Group) -> KillCounts | None:
+    """How many processes of a cgroup were killed; None where the kernel does not say."""
+    events, of_1, local = (group.parts[index] for index in _KILL_FILES)
+    if events is not None:
+        return KillCounts(group.inode, events[_KILLS], ABSENT if local is None else local[_KILLS])
+    return None if of_1 is None else KillCounts(group.inode, of_1[0])
 
 
 _NUMA = (
@@ -364,7 +396,7 @@ def sysmond_probes() -> list[Probe]:
     limit = Option("limit", LIMIT, "How many cgroups at most; those nearest to / come first.", low=1, high=32768)
     slow = Lane.BACKGROUND
     return [
-        Probe(MEMORY, Columns(MEMORY, _MEMORY_FILES).read, MEMORY_S, slow, options=(limit,)),
+        Probe(MEMORY, Memory().read, MEMORY_S, slow, options=(limit,), told_kinds=(KIND,)),
         Probe(NUMA, Numa().read, NUMA_S, slow, options=(limit,), enabled=False),
         Probe(LIMITS, Columns(LIMITS, _LIMIT_FILES).read, LIMITS_S, slow, options=(limit,)),
     ]

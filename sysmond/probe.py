@@ -125,6 +125,10 @@ class HostEvent(NamedTuple):
     known_from: str = ""
 
 
+def _is_none(_table: str) -> bool:
+    return False
+
+
 class Host:
     """The machine as a probe sees it: files below an injectable root, kept open between ticks.
 
@@ -137,6 +141,7 @@ class Host:
         self.root = root.rstrip("/")
         self.tick = 0
         self.costs: Callable[[], Iterable[Row]] = tuple  # The sampler puts its own accounts here.
+        self.is_read: Callable[[str], bool] = _is_none  # … says of a table whether this lane reads it, and can;
         self.runtime = ""  # … and its runtime folder, where bpf.json names what the kernel side pinned.
         self.folder = ""  # … and that of the lane in it.
         self.is_wanted_soon = False  # By ``read_soon``, until it is read.

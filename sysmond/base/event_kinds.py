@@ -117,8 +117,10 @@ KINDS = {
         is_minor=True,
     ),
     "oom kill": _read(
-        f"{_LINES}; of systemd-oomd as it announces it",
-        "The kernel, or systemd-oomd, killed a process for lack of memory: which, and its memory.",
+        f"{_LINES}; of systemd-oomd as it announces it; where those messages may not be read, by the counters of"
+        " control groups, read every 2 min",
+        "The kernel, or systemd-oomd, killed a process for lack of memory: which, and its memory, or in which control"
+        " group.",
     ),
     "stuck thread": EventKind(
         (REALTIME, BACKGROUND),

@@ -6,5 +6,5 @@ come and go, their counters in rows, and the unit, user or container of a folder
 ``cgroup`` and ``cgroup_memory`` and by ``tasks``.
 
 ``tree`` follows folders, ``files`` reads one of them, ``batch`` reads many within a tick, ``owner`` names the
-owner.
+owner, ``oom_kills`` says where processes were killed.
 """

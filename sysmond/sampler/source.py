@@ -92,7 +92,7 @@ class Source:
     ``lateness``: how many readings in a row took longer. ``barred``: why it is not to be read now.
     ``slowed``: why it is read more seldom than planned, where somebody wants that. ``stream``: the
     folder of its ring, that of its class, or one of its own for a long table; ``stride``: bytes of a record of that.
-    ``changes``: what of its rows are events, in the background lane.
+    ``changes``: what of its rows are events, in the background lane. ``is_well``: its last reading was one.
     ``is_full_due``: all rows are wanted next. ``paced_bytes``: what came in ``PACE_NS``, or comes until the next
     seal, when its ring was too small.
     """
@@ -110,6 +110,7 @@ class Source:
         self.due_ns = 0
         self.deadline_ns = round((probe.deadline_s or usual_s) * SECOND_NS)
         self.lateness = 0
+        self.is_well = False
         self.has_texts = any(metric.is_text for metric in probe.table.metrics)
         packing = probe.table.packing
         self.stride = record_bytes(probe.table) if packing else 0
@@ -134,6 +135,7 @@ class Source:
 
     def read(self) -> Reading | Pieces | Absence:
         """Read the probe; whatever it does wrong becomes an absence. One that raises again and again rests."""
+        self.is_well = False
         if self.barred is not None:
             return self.barred
         if self._skips:
@@ -144,7 +146,7 @@ class Source:
         except (Exception, SystemExit) as problem:  # noqa: BLE001  a probe may raise anything; the others go on
             self._reading = None
             return self._rested(self.failed(problem))
-        self._failures = 0
+        self._failures, self.is_well = 0, True
         return reading
 
     def _rested(self, failure: Absence) -> Absence:

@@ -184,6 +184,11 @@ class Roster:
         """The source of a table, if it is read here."""
         return next((source for source in self.sources if source.table == table), None)
 
+    def is_read(self, table: str) -> bool:
+        """Whether a table is read here, and the last reading gave rows: what its probe has to tell, it does."""
+        source = self.find(table)
+        return source is not None and source.is_well and source.barred is None
+
     def look(self, subsystems: set[str]) -> list[str]:
         """Devices of these subsystems (``ALL``: of any) changed: look for instances anew, at once; gives the tables.
 
@@ -401,6 +406,7 @@ class Roster:
         host = Host(self._root)
         host.sleep_states = self._sleep_states
         host.costs = self._costs
+        host.is_read = self.is_read
         host.runtime = self._runtime
         host.folder = f"{self._runtime}/{WRITERS[self._lane]}" if self._runtime else ""
         return host

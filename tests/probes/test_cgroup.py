@@ -3,7 +3,10 @@
 
 import os
 import re
-from collections.abc import Iterable
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,8 @@ from sysmond_probes import cgroup, cgroup_memory
 
 from sysmond.base.model import Table, check_table
 from sysmond.cgroups import files
-from sysmond.probe import ABSENT, Host, Probe, Row
+from sysmond.cgroups.tree import MOUNTINFO, hierarchies
+from sysmond.probe import ABSENT, Host, HostEvent, Probe, Row
 from tests.support.cgrouptree import BARE, SERVICE, V1_LINE, V2_LINE, mount, put, v2
 
 HZ = os.sysconf("SC_CLK_TCK")
@@ -411,6 +415,66 @@ def test_memory_of_version_2_with_numa_on_demand(tmp_path: Path) -> None:
         "/a:N0": {"anon": 7, "file": 1},
         "/a:N1": {"anon": 8, "file": 2},
     }
+
+
+def test_kills_are_told_where_nobody_else_does(tmp_path: Path) -> None:
+    top = v2(tmp_path)
+    host, reader = Host(str(tmp_path)), cgroup_memory.Memory()
+
+    def killed(kills: int) -> list[HostEvent]:
+        for name in ("memory.events", "memory.events.local"):
+            put(tmp_path, "/sys/fs/cgroup/a", {name: f"low 0\nhigh 0\nmax 0\noom 0\noom_kill {kills}\n"})
+        host.new_tick()
+        assert dict(reader.read(host))["/a"]
+        return host.take_events()
+
+    put(tmp_path, f"/{top.relative_to(tmp_path)}/a", {"memory.stat": "anon 1\n"})
+    assert killed(3) == []
+    assert killed(4) == [HostEvent("oom kill", "/a", "1 process killed")]
+    assert killed(4) == []
+    host.is_read = {"kernel_message"}.__contains__
+    assert killed(5) == []
+    host.is_read = set[str]().__contains__
+    assert killed(5) == [], "it was told by the kernel's messages"
+    host.close()
+
+
+@pytest.fixture
+def confined() -> Iterator[Path]:
+    """A real cgroup that may use 16 MB."""
+    with open(MOUNTINFO, "rb") as file:
+        mounted = hierarchies(file.read())
+    name, limit, swap = f"sysmond-test-{os.getpid()}", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"
+    point = next((one.point for one in mounted if "memory" in one.controllers), "")
+    if not point and mounted and not mounted[0].controllers:
+        point, limit, swap = mounted[0].point, "memory.max", "memory.swap.max"
+    folder = Path(point, name)
+    if os.geteuid() or not point:
+        pytest.skip("no cgroup with a limit of memory can be made here")
+    folder.mkdir()
+    try:
+        if not (folder / limit).exists():
+            pytest.skip("the memory controller is off")
+        (folder / limit).write_text(str(16 << 20))
+        if (folder / swap).exists():
+            (folder / swap).write_text("0" if swap.endswith("swap.max") else str(16 << 20))
+        yield folder
+    finally:
+        folder.rmdir()
+
+
+def test_a_real_kill_is_told_of_its_cgroup(confined: Path) -> None:
+    host, reader = Host(), cgroup_memory.Memory()
+    list(reader.read(host))
+    script = "import os, sys\nopen(sys.argv[1], 'w').write(str(os.getpid()))\nfull = bytearray(os.urandom(64 << 20))"
+    done = subprocess.run([sys.executable, "-c", script, str(confined / "cgroup.procs")], check=False)
+    assert done.returncode == -signal.SIGKILL
+    host.new_tick()
+    list(reader.read(host))
+    mine = [event for event in host.take_events() if event.subject == f"/{confined.name}"]
+    assert mine == [HostEvent("oom kill", f"/{confined.name}", "1 process killed")]
+    reader.watch.close()
+    host.close()
 
 
 def test_the_tree_says_what_is_mounted_and_what_is_left_out(tmp_path: Path) -> None:

@@ -43,12 +43,15 @@ class Lid:
 
     def __init__(self) -> None:
         self.closed = 0
+        self.fails = False
         self.says: list[tuple[str, str, str]] = []
 
     def __call__(self, host: Host) -> Iterator[tuple[str, Sequence[int]]]:
         for kind, subject, text in self.says:
             host.tell_event(kind, subject, text, detail="more of it", happened_ns=5, known_from="a log")
         self.says.clear()
+        if self.fails:
+            raise PermissionError("not for us")
         yield "LID", (self.closed,)
 
 
@@ -142,6 +145,23 @@ def test_rows_that_cannot_be_compared_are_a_failure_of_the_probe_and_the_lane_go
     [source] = [source for source in sampler._roster.sources if source.table == "lid"]
     assert source.cost.failures
     assert events(bench) == []
+
+
+def test_a_probe_knows_whether_another_table_is_read(bench: Closing) -> None:
+    asked: list[bool] = []
+
+    def asking(host: Host) -> Iterator[tuple[str, Sequence[int]]]:
+        asked.append(host.is_read("lid"))
+        yield "x", (1,)
+
+    lid = Lid()
+    bench.take(Probe(LID, lid, 1.0, Lane.BACKGROUND))
+    bench.take(Probe(LID._replace(name="other"), asking, 1.0, Lane.BACKGROUND))
+    sampler = bench.sampler(Lane.BACKGROUND)
+    ticks(sampler, 1)
+    lid.fails = True
+    ticks(sampler, 1)
+    assert asked == [True, False]
 
 
 class SameStorm:
