@@ -104,9 +104,9 @@ probe tells at once end with one that says how many more there were.
 
 **While nobody recorded.** Messages of the kernel, runs of dpkg and logins in wtmp of this boot are read when the
 recorder starts, each once, with the time that the source says. Unit files are compared with how they were when it last
-recorded in this boot. States (a lid, a link) are compared from the first
-reading on; settings with those at the end of the boot before, once a machine runs for three minutes. How the boot
-before ended is told at the start, with the time of a panic where pstore has it.
+recorded in this boot, and so are states (a lid, a link) where only the background lane was started again; else these
+are compared from the first reading on. Settings are compared with those at the end of the boot before, once a machine
+runs for three minutes. How the boot before ended is told at the start, with the time of a panic where pstore has it.
 
 *Minor* kinds stand beside answers about tables only with `--all-events`.
 """

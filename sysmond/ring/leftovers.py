@@ -18,8 +18,8 @@ from sysmond.ring.progress import Progress, Sealed, ring_files, stream_files, st
 from sysmond.ring.snapshot import fill, identify, snapshot
 
 READING = ".reading"
-# An offset behind all rows: of a dead writer's ring only the frames that explain are needed.
-_NO_ROWS = 2**62
+# An offset behind all rows: of a dead writer's ring only the frames that explain are needed, and the last ones.
+NO_ROWS = 2**62
 
 
 def folders_of_streams(folder: str) -> list[str]:
@@ -51,7 +51,7 @@ def _files(folder: str, suffix: str) -> list[str]:
 
 def _marked(path: str) -> str:
     """The table that a ring's writer was reading when it died; empty for none."""
-    copy = snapshot(path, _NO_ROWS)
+    copy = snapshot(path, NO_ROWS)
     if not copy.mark or copy.closed:
         return ""
     for kind, ident, _, payload in map(copy.frame, copy.frames):

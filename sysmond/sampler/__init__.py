@@ -10,6 +10,6 @@ is where it writes, ``self_cost`` what it costs; ``oneshot`` is a part that read
 interrupts a reading that takes too long, ``quarantine`` is what becomes of a probe that is slow, hangs or dies. A probe
 that may hang is read in a process of its own, ``blocking_reader``; ``blocking_readers`` is the lane's side of it, which
 notices; the others are read in one thread, as ``turns`` has it. Of devices that come and go the background lane hears
-by ``device_events``; ``changes`` says which of the rows that it reads are events, too; ``easing`` is why it reads more
-seldom than planned.
+by ``device_events``; ``changes`` says which of the rows that it reads are events, too, compared at first with the
+``last_rows`` of the lane before it; ``easing`` is why it reads more seldom than planned.
 """

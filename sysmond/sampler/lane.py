@@ -40,6 +40,7 @@ from sysmond.sampler.time_limit import OverrunError, TimeLimit
 
 if TYPE_CHECKING:
     from sysmond.sampler.device_events import DeviceEvents
+    from sysmond.sampler.last_rows import LastRows
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -85,6 +86,7 @@ class Sampler:
         self._rings = Rings(self._folder, self._boot, self.name, started_ns, say)
         self._roster = Roster(lane, settings.root, self._conduct, self, self._costs, say, settings.folders.runtime)
         self._roster.follow(plan, self._moved(), started_ns)
+        self._earlier = self._read_earlier() if lane is Lane.BACKGROUND else {}
         remove_sealed(settings.folders, self.name)
         self.own.dropped += self._rings.give_up_old()
 
@@ -309,16 +311,30 @@ class Sampler:
             self._tell_of(reader.source, readings[reader.source])
         return readings
 
+    def _read_earlier(self) -> dict[str, "LastRows"]:
+        """What the lane before this one read last of tables whose changes are events."""
+        from sysmond.sampler.last_rows import last_rows  # noqa: PLC0415  the real-time lane does without
+
+        tables = {source.table for source in self._roster.sources if source.probe.tells}
+        return last_rows(self._folder, self._boot, tables)
+
     def _tell_of(self, source: Source, reading: Reading | Pieces | Absence) -> None:
         """Record what a reading says that happened, and what its probe tells by itself."""
         probe, events = source.probe, source.host.take_events()
         if probe.tells and isinstance(reading, Reading):
             from sysmond.sampler.changes import RowChanges  # noqa: PLC0415  the real-time lane does without
 
-            if source.changes is None:
-                source.changes = RowChanges([metric.name for metric in probe.table.metrics], probe.tells)
+            detail = ""
             try:
-                events += [HostEvent(*change) for change in source.changes.of(reading)]
+                if source.changes is None:
+                    columns = tuple(metric.name for metric in probe.table.metrics)
+                    source.changes = RowChanges(columns, probe.tells)
+                    earlier = self._earlier.pop(source.table, None)
+                    if earlier is not None and earlier.columns == columns:
+                        source.changes.of(earlier)
+                        detail = f"in the {duration(self._now_ns - earlier.tick_ns)} before, while nobody recorded"
+                changes = source.changes.of(reading)
+                events += [HostEvent(*change)._replace(detail=change.detail or detail) for change in changes]
             except Exception as problem:  # noqa: BLE001  rows with too few values, or what a probe compares by itself
                 source.failed(problem)
         self._tell_events(source, events)

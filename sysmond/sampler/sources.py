@@ -303,7 +303,7 @@ class Roster:
     def _regraded(self, old: Source, planned: PlannedProbe) -> Source:
         """The same source with another interval: all but its layout goes on."""
         source = Source(planned, old.probe, old.host, DEADLINE_S, old.cost)
-        source.deadline_ns = old.deadline_ns
+        source.deadline_ns, source.is_well, source.changes = old.deadline_ns, old.is_well, old.changes
         if reader := self.readers.pop(old, None):
             reader.goes_on(source)
             self.readers[source] = reader

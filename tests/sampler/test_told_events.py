@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What probes of the background lane tell becomes events in the ring of their class."""
 
+import random
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 from sysmond.base import clock
 from sysmond.base.model import Lane, Sensitivity
 from sysmond.machine.asleep import woken_by
-from sysmond.probe import EVENTS_MAX, Host, Probe, Table, Tells, state
+from sysmond.machine.folders import Folders
+from sysmond.probe import EVENTS_MAX, Host, Probe, Table, Tells, state, text
+from sysmond.ring.progress import Progress, Sealed
 from sysmond.ring.snapshot import snapshot
 from sysmond.sampler.lane import Sampler
+from sysmond.sampler.last_rows import last_rows
 from sysmond.store.of_ring import BootEvent, of_snapshot
 from tests.support.bench import SECOND, Bench
 
@@ -47,8 +51,8 @@ class Lid:
         self.says: list[tuple[str, str, str]] = []
 
     def __call__(self, host: Host) -> Iterator[tuple[str, Sequence[int]]]:
-        for kind, subject, text in self.says:
-            host.tell_event(kind, subject, text, detail="more of it", happened_ns=5, known_from="a log")
+        for kind, subject, said in self.says:
+            host.tell_event(kind, subject, said, detail="more of it", happened_ns=5, known_from="a log")
         self.says.clear()
         if self.fails:
             raise PermissionError("not for us")
@@ -162,6 +166,103 @@ def test_a_probe_knows_whether_another_table_is_read(bench: Closing) -> None:
     lid.fails = True
     ticks(sampler, 1)
     assert asked == [True, False]
+
+
+def begun_again(bench: Closing) -> Sampler:
+    """The lane as it starts after an end that nobody ordered: a second later its first reading is made."""
+    bench.begun.close(is_over=False)
+    sampler = bench.sampler(Lane.BACKGROUND)
+    ticks(sampler, 1)
+    return sampler
+
+
+def of_lids(bench: Closing) -> list[tuple[str, ...]]:
+    return [(event.kind, event.subject, event.text) for event in events(bench)]
+
+
+def test_what_changed_while_a_lane_was_started_again_is_told_once(bench: Closing) -> None:
+    lid, sampler = offered(bench)
+    ticks(sampler, 1)
+    begun_again(bench)
+    assert of_lids(bench) == []
+    lid.closed = 1
+    sampler = begun_again(bench)
+    ticks(sampler, 1)
+    assert of_lids(bench) == [("lid", "LID", "closed")]
+    assert events(bench)[0].detail.endswith("s before, while nobody recorded")
+    begun_again(bench)
+    assert len(of_lids(bench)) == 1
+
+
+def test_what_was_read_last_is_compared_also_where_it_is_sealed(bench: Closing) -> None:
+    lid, sampler = offered(bench)
+    ticks(sampler, 2)
+    sampler.close()
+    [path] = bench.rings("background")
+    copy = snapshot(path)
+    (bench.runtime / "archiver").mkdir()
+    folders = Folders(str(bench.runtime / "state"), str(bench.runtime))
+    Progress({path: Sealed(copy.end_offset, 0, 1)}).write(folders)
+    lid.closed = 1
+    ticks(bench.sampler(Lane.BACKGROUND), 1)
+    assert path not in bench.rings("background")
+    assert of_lids(bench) == [("lid", "LID", "closed")]
+
+
+def test_what_came_and_went_meanwhile_is_told_by_its_texts(bench: Closing) -> None:
+    there = {"/": "sda", "/old": "sdb"}
+    mounts = Table("mounted", (text("device", "What is mounted."), state("n", "A number.")), per="mount")
+    tells = (Tells("mounted", gone="unmounted", shows="device"), Tells("link", "device"))
+    bench.take(Probe(mounts, lambda _: [(name, (value, 7)) for name, value in there.items()], 1.0, Lane.BACKGROUND,
+                     tells=tells))  # fmt: skip
+    ticks(bench.sampler(Lane.BACKGROUND), 2)
+    there.clear()
+    there.update({"/": "sdc", "/new": "sdd"})
+    begun_again(bench)
+    assert sorted(of_lids(bench)) == [
+        ("link", "/", "device: sda → sdc"), ("mounted", "/new", "sdd"), ("unmounted", "/old", "sdb"),
+    ]  # fmt: skip
+
+
+def test_a_table_of_other_columns_or_of_another_boot_is_not_compared(
+    bench: Closing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lid, sampler = offered(bench)
+    ticks(sampler, 1)
+    lid.closed = 1
+    bench.begun.close(is_over=False)
+    folder, boot = str(bench.runtime / "background"), clock.boot_id()
+    assert last_rows(folder, boot, {"lid"})["lid"][1:] == (("closed",), ("LID",), [0])
+    assert last_rows(folder, "f" * 32, {"lid"}) == last_rows(folder, boot, {"lids"}) == {}
+    bench.planned.clear()
+    more = LID._replace(metrics=(*LID.metrics, state("more", "Of another version.")))
+    bench.take(Probe(more, lambda _: [("LID", (1, 1))], 1.0, Lane.BACKGROUND, tells=(Tells("lid", "closed"),)))
+    ticks(bench.sampler(Lane.BACKGROUND), 1)
+    assert of_lids(bench) == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_a_damaged_ring_only_what_is_whole_is_compared(bench: Closing, tmp_path: Path, seed: int) -> None:
+    _, sampler = offered(bench)
+    ticks(sampler, 3)
+    [path] = bench.rings("background")
+    content = bytearray(Path(path).read_bytes())
+    chance = random.Random(seed)
+    for _ in range(200):
+        content[chance.randrange(8192)] ^= 1 << chance.randrange(8)
+    (tmp_path / "public").mkdir()
+    (tmp_path / "public" / Path(path).name).write_bytes(content)
+    found = last_rows(str(tmp_path), clock.boot_id(), {"lid"})
+    assert all(rows.columns == ("closed",) and rows.names == ("LID",) for rows in found.values())
+
+
+def test_another_interval_costs_no_comparison(bench: Closing) -> None:
+    lid, sampler = offered(bench)
+    ticks(sampler, 1)
+    sampler._hold(["lid"], 0, 60, {"back_ns": 2 * SECOND, "why": "a test"})
+    lid.closed = 1
+    ticks(sampler, 3)
+    assert [event[2] for event in of_lids(bench)] == ["closed"]
 
 
 class SameStorm:
