@@ -109,6 +109,10 @@ are compared from the first reading on. Settings are compared with those at the 
 runs for three minutes. How the boot before ended is told at the start, with the time of a panic where pstore has it.
 
 *Minor* kinds stand beside answers about tables only with `--all-events`.
+
+*Incidents* are kept and looked at more closely: five minutes before and after each are pinned, and threads are looked
+at ten times a second for half a minute; then an event `burst` says why there are more rows.
+[How much, and of which kinds](configuration.md#incidents), is yours to say.
 """
 
 LEFT_OUT = (
@@ -353,7 +357,7 @@ def events() -> str:
             sources[kind].add(f"`{probe.table.name}`" + (" (restricted)" if probe.sensitivity == "restricted" else ""))
     rows = (
         (
-            f"`{name}`" + (" *minor*" if kind.is_minor else ""),
+            f"`{name}`" + " *minor*" * kind.is_minor + " *incident*" * kind.is_incident,
             kind.doc,
             ", ".join(_tellers(kind, sources[name])),
             kind.seen or "–",

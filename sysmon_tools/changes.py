@@ -33,7 +33,7 @@ SETTINGS = (
     "filesystem/device", "filesystem/read_only", "qdisc/kind", "md/level", "md/state", "smart/model", "smart/firmware",
     "gpu/driver", "tcp/rto_algorithm", "runtime_pm/control", "link/duplex", "cgroup_tree/hierarchies",
 )  # fmt: skip
-KINDS = frozenset({"packages", "unit files", "mark"})
+KINDS = frozenset({"packages", "unit files", "mark", "incident"})
 MORE_KINDS = KINDS | {"device added", "device removed", "devices changed", "mounted", "unmounted", "link", "screen"}
 # Of more that changed alike, as the governors of all CPUs do, there is one line.
 ALIKE_MAX = 4

@@ -17,6 +17,7 @@ from sysmond.base.terminal import put
 from sysmond.base.timespec import format_time, parse_moment, parse_span
 from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH, PROBE, probe_path
 from sysmond.errors import UsageError, nearest
+from sysmond.machine.commandline import spelled_mark
 
 DEFAULT = "default"
 NO_OPTIONS: dict[str, Any] = {}
@@ -371,9 +372,10 @@ async def unpin(client: Client, options: argparse.Namespace) -> CommandOutput:
 
 async def mark(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Put a marker into the recording."""
-    text = " ".join(options.text)
-    await client.call("Mark", "sa{sv}", text, NO_OPTIONS)
-    return CommandOutput({"marked": text}, lambda: put(f"marked {text!r}"))
+    text, is_pinned = " ".join(options.text), bool(options.pin)
+    await client.call("Mark", "sa{sv}", text, variants({"pin": ("b", True)}) if is_pinned else NO_OPTIONS)
+    said = spelled_mark(text, is_pinned=is_pinned)
+    return CommandOutput({"marked": text, "pinned": is_pinned}, lambda: put(said))
 
 
 async def events(client: Client, options: argparse.Namespace) -> CommandOutput | None:

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Incidents: what in a recording is worth keeping as it was: memory that ran out, work that all stood still.
+"""Incidents: what in a recording is worth keeping as it was, by the events that say so and by what it counted.
 
-Finding them is pure. How far the kernel's count of killed processes stood where a segment ended is noted in the
-runtime folder: what was killed between two segments shows in neither alone.
+Counted are processes killed because memory ran out, and how long all work stood still. Finding them is pure. How far
+the kernel's count of killed processes stood where a segment ended is noted in the runtime folder: what was killed
+between two segments shows in neither alone.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.event_kinds import INCIDENT
 from sysmond.base.model import ABSENT
 from sysmond.base.result import Int64Array
+from sysmond.base.timespec import TIME_MAX_NS
 from sysmond.base.wall_clock import Course, course_of
 from sysmond.errors import CorruptError, Error
 from sysmond.machine import note
@@ -29,9 +33,11 @@ BY = "sysmond"
 AROUND_NS = 300 * SECOND_NS
 # Pressure is recorded in hundredths of a percent of ten seconds.
 HUNDREDTHS = 100
+KILLED = "oom kill"
 KILLS = SeriesKey("vm", "oom_kill", "")
 STALLS = {SeriesKey("pressure", "full_avg10", resource): f"{resource} pressure" for resource in ("memory", "io")}
 FILE = "incidents.json"
+WHY_LENGTH_MAX = 200
 
 
 class Stand(NamedTuple):
@@ -43,6 +49,7 @@ class Stand(NamedTuple):
 
 
 UNKNOWN = Stand()
+USUAL = ArchiverSettings()
 
 
 def pin(folders: Folders, recording: Recording) -> None:
@@ -50,19 +57,22 @@ def pin(folders: Folders, recording: Recording) -> None:
 
     :raises OSError: where there is no room. :raises Error: where the pins there are damaged.
     """
-    settings = ArchiverSettings()
+    settings = USUAL
     with suppress(OSError, Error):
         settings = plans.read(f"{folders.runtime}/plan.json").archiver
     parent = f"{folders.runtime}/archiver"
     before = _read(parent)
-    pins.add(parent, pins_of(recording, before, settings.pin_pressure_percent))
+    if settings.pins_bytes:
+        pins.add(parent, pins_of(recording, settings, before))
     if (after := stand(recording, before)) != before:
         _write(parent, after)
 
 
-def pins_of(recording: Recording, before: Stand = UNKNOWN, pressure_percent: int = 40) -> list[Pin]:
-    """The spans to pin, in order of time. ``before``: where the count stood; no pressure matters at 0 percent."""
-    return joined([*_killed(recording, before), *_stalled(recording, pressure_percent)])
+def pins_of(recording: Recording, settings: ArchiverSettings = USUAL, before: Stand = UNKNOWN) -> list[Pin]:
+    """The spans to pin, in order of time. ``before``: where the count stood."""
+    killed = _killed(recording, before) if KILLED in settings.pin_kinds else ()
+    told = _told(recording, settings.pin_kinds)
+    return joined([*killed, *_stalled(recording, settings.pin_pressure_percent), *told])
 
 
 def stand(recording: Recording, before: Stand = UNKNOWN) -> Stand:
@@ -77,7 +87,7 @@ def _killed(recording: Recording, before: Stand) -> Iterator[Pin]:
     for boot, course, ticks, values in _counts(recording):
         follows = boot == before.boot and int(ticks[0]) > before.tick_ns
         start = before.kills if follows else int(values[0])
-        yield from _around(course.utc_ns(ticks[np.diff(values, prepend=start) > 0]), "out of memory")
+        yield from _around(course.utc_ns(ticks[np.diff(values, prepend=start) > 0]), KILLED)
         before = Stand(boot, int(ticks[-1]), int(values[-1]))
 
 
@@ -101,11 +111,26 @@ def _stalled(recording: Recording, pressure_percent: int) -> Iterator[Pin]:
                 yield from _around(course.utc_ns(block.ticks[is_full]), STALLS[key])
 
 
+def _told(recording: Recording, kinds: Collection[str]) -> Iterator[Pin]:
+    """Around events of these kinds, each when it happened: of that nobody knows it was later than it was recorded."""
+    moments_ns: dict[str, list[int]] = defaultdict(list)
+    for event in recording.events:
+        if event.kind in kinds:
+            at_ns = course_of(recording.clocks.get(event.boot, []), SECOND_NS).moment_ns(event.boottime_ns)
+            happened_ns = at_ns if event.happened_ns == ABSENT else min(at_ns, event.happened_ns)
+            # What a person wrote is for everybody; an event's own text may not be.
+            moments_ns[event.text[:WHY_LENGTH_MAX] if event.kind == INCIDENT else event.kind].append(happened_ns)
+    for why, utc_ns in moments_ns.items():
+        yield from _around(np.array(sorted(utc_ns), np.int64), why)
+
+
 def _around(utc_ns: Int64Array, why: str) -> Iterator[Pin]:
     """A pin for each run of moments that are near each other."""
     for run in np.split(utc_ns, np.flatnonzero(np.diff(utc_ns) > 2 * AROUND_NS) + 1):
         if len(run):
-            yield Pin(int(run[0]) - AROUND_NS, int(run[-1]) + AROUND_NS, why, BY)
+            start_ns, end_ns = int(run[0]) - AROUND_NS, int(run[-1]) + AROUND_NS
+            if 0 < end_ns <= TIME_MAX_NS:  # Else the clock was far off.
+                yield Pin(max(0, start_ns), end_ns, why, BY)
 
 
 def _read(folder: str) -> Stand:

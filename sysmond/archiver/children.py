@@ -121,9 +121,13 @@ def merge(folders: Folders, tell: Tell = _unheard) -> bool:
     _demand_mounted(folders, known_place(folders))
     from sysmond.archiver import merge_job  # noqa: PLC0415
 
+    def pinned(made: int, refused: int) -> None:
+        tell("pinned", made)
+        tell("not_pinned", refused)
+
     before = _on_disk(folders)
     try:
-        merge_job.merge(folders)
+        merge_job.merge(folders, pinned)
     finally:
         made = _on_disk(folders).items() - before.items()
         tell("files", len(made))

@@ -130,13 +130,13 @@ class Ledger:
         there = None if self._ring is None else progress.get(self._ring.path)
         self._sealed_to = 0 if there is None else there.offset
 
-    def mark(self, subject: str, text: str, uid: int) -> bool:
-        """Write down a mark on behalf of a user; whether there is a ring to write it into.
+    def mark(self, kind: str, subject: str, text: str, uid: int) -> bool:
+        """Write down a mark, or an incident, on behalf of a user; whether there is a ring to write it into.
 
         :raises TooMuchError: where he makes too many, or what is there has to be sealed first.
         """
         self._allowance.take(MARK, uid, clock.boottime_ns() / SECOND_NS)
-        return self._write_event(MARK, subject, text, STRANGERS_PART if uid else OWN_PART)
+        return self._write_event(kind, subject, text, STRANGERS_PART if uid else OWN_PART)
 
     def event(self, kind: str, subject: str, text: str, *, by: str = event_kinds.ARCHIVER) -> bool:
         """Write down that something happened now, and tell who listens on the bus; whether there was room.

@@ -67,6 +67,9 @@ LET_GO_S = 2.0
 HOLD_FLUSH_MAX_S = 24 * 3600.0
 ORDERS = ("seal", "flush", "event", "plan", "hold_flush", "pin")
 
+# What people mark.
+MARKS = frozenset((event_kinds.MARK, event_kinds.INCIDENT))
+
 # Orders may name these as the reason of a flush.
 ORDERED = {Reason.REQUEST, Reason.SUSPEND, Reason.SHUTDOWN}
 # Merging and rolling up looks into all folders, however little is new: it is done for several flushes together.
@@ -128,6 +131,7 @@ class Archiver:
         # Whether the last seal that began was of some rings only.
         self._is_partial = False
         self._flushes = 0
+        self._not_pinned = 0
         self._state = state or ExitStack()
         self._holds_state = settings.state_locked
         self._ends = [] if settings.lifeline is None else [settings.lifeline]
@@ -469,12 +473,27 @@ class Archiver:
                 if reason == Reason.REQUEST:
                     self._allowance.take("flush", uid, time.monotonic())
                 return {"ok": self._flush_now(Reason(str(reason)))} | self._problem()
-            case {"do": "event", "kind": event_kinds.MARK, "subject": str(subject), "text": str(text), "uid": int(uid)}:
-                return {"ok": self._ledger.mark(subject, text, uid)}
+            case {"do": "event", "kind": str(kind), "subject": str(subject), "text": str(text), "uid": int(uid)} if (
+                kind in MARKS
+            ):
+                return {"ok": self._mark(kind, subject, text, uid)}
             case {"do": "event", "kind": str(kind), "subject": str(subject), "text": str(text)}:
                 return {"ok": self._ledger.event(kind, subject, text, by=str(order.get("by", "")))}
             case _:
                 return self._adjust(order)
+
+    def _mark(self, kind: str, subject: str, text: str, uid: int) -> bool:
+        """Record what somebody marked; whether there is room. Of an incident the real-time lane hears.
+
+        :raises Error: where incidents are not pinned here, or too many are marked.
+        """
+        is_incident = kind == event_kinds.INCIDENT
+        if is_incident and kind not in self._settings.pin_kinds:
+            raise Error(f"not pinned: the setting incidents.pins leaves {kind!r} out; expected it there")
+        is_written = self._ledger.mark(kind, subject, text, uid)
+        if is_incident and is_written:
+            control.tell(f"{self._folders.runtime}/{WRITERS[Lane.REALTIME]}", {"do": "burst", "kind": kind})
+        return is_written
 
     def _adjust(self, order: dict[str, object]) -> dict[str, object]:
         """Carry out an order about what happens later."""
@@ -599,6 +618,7 @@ class Archiver:
         self._strange |= strange
 
     def _merged(self, problem: str, report: dict[str, object], duration_s: float) -> None:
+        self._tell_refused(report)
         files, size_bytes = _amount(report)
         if files:
             self._ledger.flushed(Reason.MERGE, files, size_bytes, duration_s)
@@ -606,6 +626,19 @@ class Archiver:
             self._tell(merge, problem, f"merging failed: {problem}; the segments stay as they are")
         else:
             self._problems.pop(merge, None)
+
+    def _tell_refused(self, report: dict[str, object]) -> None:
+        """Tell of incidents that were not pinned: that it begins, and when others are pinned again, how many."""
+        pinned, refused = (value if isinstance(value := report.get(n), int) else 0 for n in ("pinned", "not_pinned"))
+        if refused:
+            if not self._not_pinned:
+                said = "no more incidents are pinned today: a tenth of tiers.pins.size is spent"
+                self._say(said)
+                self._ledger.event("not pinned", "", said)
+            self._not_pinned += refused
+        elif pinned and self._not_pinned:
+            self._ledger.event("not pinned", "", f"{self._not_pinned} were not; they are pinned again")
+            self._not_pinned = 0
 
     def _let_go(self) -> None:
         """Have nobody hold a file of the state folder: as long as that lasts it cannot be repaired and mounted anew."""

@@ -5,10 +5,11 @@ It runs in a child of the archiver that lives for one job. What cannot be merged
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
+from sysmond.archiver import pin_share
 from sysmond.archiver.coding import DENSE, SPARSE, Coding
 from sysmond.archiver.retention_job import Keeper, keeper
 from sysmond.archiver.rollup_job import is_ripe, roll_up
@@ -23,11 +24,14 @@ from sysmond.store import archive, pins, tiers
 from sysmond.store.archive import Candidate, Name
 from sysmond.store.pins import Pin
 
+Pinned = Callable[[int, int], None]
+"""Hears how many of the pins that waited are on the disk now, and how many their share did not reach for."""
+
 # Which files could not be merged; not tried again before the next boot.
 LEFT_ALONE_FILE = "left_alone.json"
 
 
-def merge(folders: Folders) -> None:
+def merge(folders: Folders, pinned: Pinned = lambda _, __: None) -> None:
     """Roll up what no tier has yet, merge small files of every tier, and remove what a merged one contains.
 
     Where that is wanted rows of a merged file have fewer digits: but only what every tier has, and nothing pinned. What
@@ -35,7 +39,7 @@ def merge(folders: Folders) -> None:
     """
     left_alone = _left_alone(folders)
     try:
-        _merge_all(folders, left_alone)
+        _merge_all(folders, left_alone, pinned)
     except BoundError as limit:
         left_alone.update(limit.paths)
         raise
@@ -43,9 +47,9 @@ def merge(folders: Folders) -> None:
         _leave_alone(folders, left_alone)
 
 
-def _merge_all(folders: Folders, left_alone: set[str]) -> None:
-    with suppress(OSError, Error):
-        pins.collect(folders)
+def _merge_all(folders: Folders, left_alone: set[str], pinned: Pinned) -> None:
+    with suppress(OSError, Error):  # What cannot be pinned now waits.
+        pinned(*pin_share.collect(folders))
     boot = boot_id()
     for coding in (DENSE, SPARSE):
         keep = keeper(folders, is_long=coding.is_long)

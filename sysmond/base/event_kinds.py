@@ -12,7 +12,8 @@ from sysmond.errors import UsageError
 PEOPLE = "people"
 DAEMON, ARCHIVER, REALTIME, BACKGROUND = "daemon", "archiver", "sampler", "background"
 
-MARK, PIN, UNPIN = "mark", "pin", "unpin"
+MARK, INCIDENT, PIN, UNPIN = "mark", "incident", "pin", "unpin"
+BURST = "burst"
 SUSPENDED = "suspended"
 BOOT_ENDED = "boot ended"
 
@@ -21,13 +22,15 @@ class EventKind(NamedTuple):
     """Which parts record it, and what it means.
 
     ``seen``: how it is noticed, and how soon; empty for what a part does itself, which names nobody's things.
-    ``is_minor``: answers about tables leave it out unless it is asked for.
+    ``is_minor``: answers about tables leave it out unless it is asked for. ``is_incident``: unless the configuration
+    says otherwise, what was recorded around it is pinned, and threads are looked at more often for a while.
     """
 
     owners: tuple[str, ...]
     doc: str
     seen: str = ""
     is_minor: bool = False
+    is_incident: bool = False
 
 
 _ANNOUNCED = "announced by the kernel; within a second"
@@ -35,12 +38,13 @@ _UNITS = "announced by systemd; within a second, failures of before at the start
 _LINES = "the kernel's messages, as they come; those of this boot from before at the start"
 
 
-def _read(how: str, doc: str, *, is_minor: bool = False) -> EventKind:
-    return EventKind((BACKGROUND,), doc, how, is_minor)
+def _read(how: str, doc: str, *, is_minor: bool = False, is_incident: bool = False) -> EventKind:
+    return EventKind((BACKGROUND,), doc, how, is_minor, is_incident)
 
 
 KINDS = {
     MARK: EventKind((PEOPLE,), "Somebody marked a moment."),
+    INCIDENT: EventKind((PEOPLE,), "Somebody marked a moment to be pinned (`sysmonctl mark --pin`).", is_incident=True),
     PIN: EventKind((PEOPLE,), "A span is kept for longer."),
     UNPIN: EventKind((PEOPLE,), "A span is no longer kept."),
     "start": EventKind((ARCHIVER,), "The recorder started."),
@@ -49,6 +53,7 @@ KINDS = {
     "aside": EventKind((ARCHIVER,), "A ring that cannot be sealed was set aside."),
     "damaged ring": EventKind((ARCHIVER,), "A ring cannot be read as a whole."),
     "dropped": EventKind((ARCHIVER,), "Rows were given up: there was no room for them."),
+    "not pinned": EventKind((ARCHIVER,), "Incidents were not pinned: their share of a day was spent."),
     BOOT_ENDED: EventKind(
         (ARCHIVER, BACKGROUND),
         "How the boot before ended: panic, watchdog, in order, or unknown: power loss, hang or reset.",
@@ -63,6 +68,9 @@ KINDS = {
     "moved": EventKind((REALTIME, BACKGROUND), "A probe that was late is read in the background."),
     "quarantine": EventKind((REALTIME, BACKGROUND), "A probe that does harm is left alone for a while."),
     "released": EventKind((REALTIME, BACKGROUND), "A probe that was left alone is read again."),
+    BURST: EventKind(
+        (REALTIME,), "Threads are looked at ten times a second for a while, because of an incident.", is_minor=True
+    ),
     "eased": EventKind((BACKGROUND,), "Firmware that answers slowly is asked more seldom."),
     "device added": _read(_ANNOUNCED, "A device came, of a kind that a probe reads.", is_minor=True),
     "device removed": _read(_ANNOUNCED, "A device went away.", is_minor=True),
@@ -88,15 +96,17 @@ KINDS = {
     "governor": _read("read every 10 s", "Processors have another governor.", is_minor=True),
     "swap": _read("read every 10 s", "A swap area was turned on or off."),
     "pressure": _read(
-        "announced by the kernel; within a second", "Tasks waited for memory, or for disks, for much of two seconds."
+        "announced by the kernel; within a second",
+        "Tasks waited for memory, or for disks, for much of two seconds.",
+        is_incident=True,
     ),
-    "throttled": _read("read every 10 s", "Processors were slowed down because they were hot."),
+    "throttled": _read("read every 10 s", "Processors were slowed down because they were hot.", is_incident=True),
     "logins": _read("read every 60 s", "Somebody logged in or out: how many people are left.", is_minor=True),
     "setting": _read(
         "read every 60 s",
         "A setting of the machine changed: host name, time zone, sysctl, I/O scheduler, microcode, what is recorded.",
     ),
-    "unit failed": _read(_UNITS, "A unit of systemd failed: how its process ended."),
+    "unit failed": _read(_UNITS, "A unit of systemd failed: how its process ended.", is_incident=True),
     "unit restarted": _read(_UNITS, "A service ended and was started again: how it ended."),
     "unit started": _read(_UNITS, "A service was started.", is_minor=True),
     "unit stopped": _read(_UNITS, "A service was stopped, or ended.", is_minor=True),
@@ -121,6 +131,7 @@ KINDS = {
         " control groups, read every 2 min",
         "The kernel, or systemd-oomd, killed a process for lack of memory: which, and its memory, or in which control"
         " group.",
+        is_incident=True,
     ),
     "stuck thread": EventKind(
         (REALTIME, BACKGROUND),
@@ -156,6 +167,9 @@ def is_minor(kind: str) -> bool:
     """Whether answers about tables leave events of a kind out, unless they are asked for."""
     return kind in _MINOR
 
+
+INCIDENTS = tuple(sorted(name for name, kind in KINDS.items() if kind.is_incident))
+"""The kinds of which each event is an incident, where the configuration names no others."""
 
 OWNERS = {name: kind.owners for name, kind in KINDS.items()}
 """By kind the parts that record it; what people have recorded, a part does on their behalf."""

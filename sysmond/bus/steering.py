@@ -7,7 +7,7 @@ Whatever changes something is asked of the part whose business it is, and answer
 from typing import TYPE_CHECKING, Any
 
 from sysmond.archiver.flushing import JOB_S
-from sysmond.base.event_kinds import MARK
+from sysmond.base.event_kinds import INCIDENT, MARK
 from sysmond.base.model import INTERVAL_MIN_NS
 from sysmond.base.timespec import Notation, format_time, reversed_range
 from sysmond.bus.part import BusPart
@@ -128,13 +128,17 @@ class Steering(Interface):
 
     @method("text:s options:a{sv}", action="mark")
     async def mark(self, request: CallContext, text: str, options: Options) -> None:
-        """Put a marker into the recording, at this moment."""
-        read_options(options, {})
+        """Put a marker into the recording, at this moment.
+
+        Option ``pin`` (b): an incident, around which rows are pinned, and threads are looked at more often for a while.
+        """
+        is_incident = read_options(options, {"pin": "b"}).get("pin", False)
         line = " ".join(text.split())
         size = len(line.encode())
         if not 0 < size <= EVENT_BYTES_MAX:
             raise InvalidArgumentError(f"a text of {size} bytes; expected 1 to {EVENT_BYTES_MAX}")
-        order: Order = {"do": "event", "kind": MARK, "subject": "", "text": line, "uid": request.caller.uid}
+        kind = INCIDENT if is_incident else MARK
+        order: Order = {"do": "event", "kind": kind, "subject": "", "text": line, "uid": request.caller.uid}
         answer = await ask(self._folders, ARCHIVER, order)
         if answer.get("ok") is not True:
             raise RefusedError("not recorded: no room for it")

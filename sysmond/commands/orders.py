@@ -4,10 +4,11 @@
 import argparse
 
 from sysmond.archiver.flushing import JOB_S
-from sysmond.base.event_kinds import MARK, PEOPLE
+from sysmond.base.event_kinds import INCIDENT, MARK, PEOPLE
 from sysmond.base.terminal import put, say
 from sysmond.errors import EXIT_PARTIAL, ConfigError, Error, UsageError
 from sysmond.machine import control, lock
+from sysmond.machine.commandline import spelled_mark
 from sysmond.machine.folders import Folders
 from sysmond.plan.settings import FOLLOW_S, RESOLVE_S
 from sysmond.ring.frame import EVENT_BYTES_MAX
@@ -20,13 +21,13 @@ RELOAD_S = 2 * (RESOLVE_S + FOLLOW_S)
 
 
 def mark(folders: Folders, options: argparse.Namespace) -> int:
-    """Put a marker into the recording, at this moment."""
+    """Put a marker into the recording, at this moment; with ``--pin`` it is an incident."""
     text = " ".join(" ".join(options.text).split())
     size = len(text.encode("utf-8", "surrogateescape"))
     if not 0 < size <= EVENT_BYTES_MAX:
         raise UsageError(f"TEXT of {size} bytes; expected 1 to {EVENT_BYTES_MAX}")
-    note(folders, MARK, "", text)
-    put(f"marked {text!r}")
+    note(folders, INCIDENT if options.pin else MARK, "", text)
+    put(spelled_mark(text, is_pinned=options.pin))
     return 0
 
 

@@ -83,8 +83,12 @@ def add_remembering(command: Callable[[str, str], Parser]) -> None:
 
     ``command``: makes the parser of a command of that name, which does what the second text says.
     """
-    command("mark", "put a marker into the recording").add_argument(
-        "text", metavar="TEXT", nargs="+", help="what to remember this moment by"
+    mark = command("mark", "put a marker into the recording")
+    mark.add_argument("text", metavar="TEXT", nargs="+", help="what to remember this moment by")
+    mark.add_argument(
+        "--pin",
+        action="store_true",
+        help="pin five minutes before and after it, too, and have threads looked at more often for 30 s",
     )
     pin = command("pin", "keep a span of time as it was recorded, whatever else has to go")
     pin.add_argument("start", metavar="FROM", help="its first moment, spelled as for sysmon-extract")
@@ -93,3 +97,8 @@ def add_remembering(command: Callable[[str, str], Parser]) -> None:
     unpin = command("unpin", "release what is pinned")
     unpin.add_argument("at", metavar="T", nargs="?", help="a moment: what is pinned around it")
     unpin.add_argument("--all", action="store_true", help="everything")
+
+
+def spelled_mark(text: str, *, is_pinned: bool) -> str:
+    """Say that a moment was marked."""
+    return f"marked {text!r}" + ("; five minutes before and after it are pinned" if is_pinned else "")

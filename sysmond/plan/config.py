@@ -281,6 +281,7 @@ def _typed(settings: dict[Path, Setting]) -> Config:
                 ring_bytes=given("sampler", "ring_size"),
                 priority=given("sampler", "priority"),
                 battery_factor=given("sampler", "battery_factor"),
+                burst_kinds=given("incidents", "bursts"),
             )
         ),
         ArchiverSettings(
@@ -290,6 +291,7 @@ def _typed(settings: dict[Path, Setting]) -> Config:
                 ram_bytes=given("archive", "ram_size"),
                 pins_bytes=given("tiers", "pins", "size"),
                 pin_pressure_percent=given("archive", "pin_pressure_percent"),
+                pin_kinds=given("incidents", "pins"),
                 significant_bits=given("archive", "significant_bits"),
                 share_percent=given("archive", "share_percent"),
                 free_percent=given("archive", "free_percent"),

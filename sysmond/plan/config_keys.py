@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from sysmond.base import event_kinds
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import EVENTS, Lane, Sensitivity
 from sysmond.plan.plan import INTERVAL_MAX_NS, LANE_INTERVAL_MIN_NS, Scalar
@@ -19,6 +20,7 @@ Path = tuple[str, ...]
 """Where a key stands: ``("archive", "ram_size")``; ``ANY`` stands for a name that the user chooses."""
 
 ANY = "*"
+NO_KIND = "none"
 
 _TIME_UNITS_NS = {
     "us": 1_000,
@@ -110,6 +112,15 @@ def _age(step: str) -> ValueKind:
     return ValueKind(parse, f"0 for any age, or a duration of {step} or more", _DURATION_SCHEMA)
 
 
+def _event_kinds(text: str) -> tuple[str, ...]:
+    """Read kinds of events, of those that happen to the machine or are incidents anyway."""
+    kinds = set() if text == NO_KIND else {word.strip() for word in text.split(",")}
+    known = {name for name, kind in event_kinds.KINDS.items() if event_kinds.BACKGROUND in kind.owners}
+    if not kinds <= known.union(event_kinds.INCIDENTS):
+        raise ValueError(text)
+    return tuple(sorted(kinds))
+
+
 def _significant_bits(text: str) -> int:
     bits = _integer(text)
     if bits and not 4 <= bits <= 52:  # noqa: PLR2004  the bounds of ``sysmond.base.significant``
@@ -133,6 +144,12 @@ SIGNIFICANT_BITS = ValueKind(
     _significant_bits,
     "0 for every digit, or a whole number from 4 to 52",
     {"type": ["integer", "string"], "pattern": f"^({_INTEGER})$"},
+)
+EVENT_KINDS = ValueKind(
+    _event_kinds,
+    f"kinds of events of the machine, as docs/events.md lists them, with commas between, or {NO_KIND}",
+    {"type": "string"},
+    frozenset(("str",)),
 )
 # Only a probe itself declares that it needs a part of its own.
 _LANES = (Lane.REALTIME, Lane.BACKGROUND)
@@ -252,6 +269,18 @@ KEYS = (
         "15",
         "0",
         "90",
+    ),
+    ConfigKey(
+        ("incidents", "pins"),
+        EVENT_KINDS,
+        "Around events of which kinds rows are pinned by themselves, five minutes before and after; none for of none.",
+        ", ".join(event_kinds.INCIDENTS),
+    ),
+    ConfigKey(
+        ("incidents", "bursts"),
+        EVENT_KINDS,
+        "After events of which kinds threads are looked at ten times a second for 30 s; none for after none.",
+        ", ".join(event_kinds.INCIDENTS),
     ),
     *_tier_keys("tiers", "", ("200MB", "300MB", "300MB", "400MB")),
     ConfigKey(

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
+from sysmond.base import event_kinds
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import INTERVAL_MIN_NS, Lane, Sensitivity
 from sysmond.errors import CorruptError, Error
@@ -83,18 +84,21 @@ class SamplerSettings(NamedTuple):
     """``ring_bytes``: the largest a ring may be. ``priority``: of SCHED_FIFO; 0 for normal scheduling.
 
     ``battery_factor``: how many times as long the intervals of the background lane are on battery.
+    ``burst_kinds``: events of which kinds have threads looked at more often for a while.
     """
 
     ring_bytes: int = 16 * 1024 * 1024
     priority: int = 10
     battery_factor: int = 2
+    burst_kinds: tuple[str, ...] = event_kinds.INCIDENTS
 
 
 class ArchiverSettings(NamedTuple):
     """How often rings are sealed, how often segments may be flushed, and how much may wait in RAM.
 
     ``size_…_bytes``, ``age_…_ns``: how much of each tier is kept, and how long (0: as long as it fits).
-    ``pin_pressure_percent``: from which full pressure on rows are pinned (0: never).
+    ``pin_pressure_percent``: from which full pressure on rows are pinned (0: never). ``pin_kinds``: around events of
+    which kinds they are.
     ``significant_bits``: how many bits of a number are kept once rows are merged; 0 for all.
     ``records_…``: the same of each tier of the long tables, all of them together; ``…_event_…``: of what happened.
     ``share_percent``: how much of its file system all of that may take together; ``free_percent``: how much of it stays
@@ -114,6 +118,7 @@ class ArchiverSettings(NamedTuple):
     age_5min_ns: int = 0
     pins_bytes: int = 50_000_000
     pin_pressure_percent: int = 40
+    pin_kinds: tuple[str, ...] = event_kinds.INCIDENTS
     significant_bits: int = 0
     records_size_1s_bytes: int = 1_000_000_000
     records_size_10s_bytes: int = 100_000_000
@@ -191,13 +196,17 @@ def _plan(fields: dict[str, Any]) -> tuple[Plan, set[str]]:
     plan = Plan(
         tuple(_probe(probe) for probe in fields["probes"]),
         tuple(_typed(Refusal, refusal) for refusal in fields["refused"]),
-        _typed(SamplerSettings, fields["sampler"]),
-        _typed(ArchiverSettings, fields["archiver"]),
+        _typed(SamplerSettings, _with_kinds(fields["sampler"], "burst_kinds")),
+        _typed(ArchiverSettings, _with_kinds(fields["archiver"], "pin_kinds")),
     )
     withheld = {probe["table"] for probe in fields["probes"] if probe["options"] is None}
     if note.CHECKSUM in fields:
         note.check(_fields(plan, withheld), fields[note.CHECKSUM])
     return plan, withheld
+
+
+def _with_kinds(settings: dict[str, Any], name: str) -> dict[str, Any]:
+    return {**settings, name: tuple(map(note.text, note.array(settings[name])))}
 
 
 def read(path: str) -> Plan:

@@ -11,5 +11,6 @@ interrupts a reading that takes too long, ``quarantine`` is what becomes of a pr
 that may hang is read in a process of its own, ``blocking_reader``; ``blocking_readers`` is the lane's side of it, which
 notices; the others are read in one thread, as ``turns`` has it. Of devices that come and go the background lane hears
 by ``device_events``; ``changes`` says which of the rows that it reads are events, too, compared at first with the
-``last_rows`` of the lane before it; ``easing`` is why it reads more seldom than planned.
+``last_rows`` of the lane before it; ``easing`` is why it reads more seldom than planned, and ``bursts`` why it reads
+threads more often for a while.
 """

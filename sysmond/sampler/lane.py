@@ -11,13 +11,13 @@ import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from time import monotonic, monotonic_ns, perf_counter_ns
+from time import monotonic, monotonic_ns, perf_counter_ns, process_time_ns
 from typing import TYPE_CHECKING
 
 from sysmond.base import clock, event_kinds
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.eased_pace import BACK_MAX_S
-from sysmond.base.model import Absence, Lane, Sensitivity
+from sysmond.base.model import ABSENT, Absence, Lane, Sensitivity
 from sysmond.errors import EXIT_AGAIN, Error, UsageError
 from sysmond.machine import control, realtime
 from sysmond.machine.notify import ALIVE, READY, STOPPING, notify, watchdog_s
@@ -29,7 +29,7 @@ from sysmond.ring.frame import EVENT_BYTES_MAX
 from sysmond.ring.leftovers import culprits, remove_sealed
 from sysmond.ring.progress import WRITERS
 from sysmond.ring.writer import RingWriter
-from sysmond.sampler import self_cost
+from sysmond.sampler import bursts, self_cost
 from sysmond.sampler.grid import next_slot_ns, slot_at
 from sysmond.sampler.quarantine import OVERRUNS_MAX, Conduct, Record, duration
 from sysmond.sampler.rings import Rings
@@ -76,6 +76,8 @@ class Sampler:
         self._deadline_ns = 0
         self._beat_s = min(WAIT_MAX_S, watchdog_s() / 2)
         self._conduct = Conduct(self._folder, self._boot)
+        self._bursts = bursts.Bursts(self._folder, self._boot)
+        self._asked_burst_ns = 0
         self._limit = TimeLimit()
         self._devices: DeviceEvents | None = None
         if lane is Lane.BACKGROUND:
@@ -251,6 +253,8 @@ class Sampler:
 
     def _prepare(self, tick_ns: int) -> None:
         self._now_ns = tick_ns
+        if self._bursts.is_on(tick_ns) and (said := self._bursts.judge(tick_ns, process_time_ns())):
+            self._record_burst(said)
         if tick_ns >= self._roster.review_ns:
             self._review()
         if self._is_new:
@@ -530,6 +534,9 @@ class Sampler:
         said = {"kind": event.kind, "subject": event.subject, "text": event.text[:EVENT_BYTES_MAX]}
         order: control.Order = {"do": "event", "boottime_ns": self._now_ns, **said, "sensitivity": sensitivity}
         control.tell(f"{self._settings.folders.runtime}/bus", order)
+        # What was read of in a log of before is over.
+        if event.kind in self._plan.sampler.burst_kinds and event.happened_ns == ABSENT:
+            self._want_burst(event.kind)
 
     def _write_events(self, tick_ns: int) -> None:
         waiting, self._events = self._events, []
@@ -571,10 +578,18 @@ class Sampler:
                 return self._hold(list(map(str, tables)), interval_ns, seconds, order)
             case {"do": "look", "subsystems": list(subsystems)}:
                 return {"ok": True, "tables": self._look(set(map(str, subsystems)))}
+            case _:
+                return self._adjust(order)
+
+    def _adjust(self, order: control.Order) -> control.Order:
+        """Carry out an order about one table, or about threads."""
+        match order:
             case {"do": "forgive", "table": str(table)}:
                 return {"ok": self._forgive(table)}
+            case {"do": "burst", "kind": str(kind)} if self._lane is Lane.REALTIME:
+                return {"ok": kind in self._plan.sampler.burst_kinds and self._begin_burst(kind)}
             case _:
-                known = "'forget', 'plan', 'hold', 'look' and 'forgive', each with what it needs, are"
+                known = "'forget', 'plan', 'hold', 'look', 'forgive' and 'burst', each with what it needs, are"
                 return {"error": f"{order.get('do')!r} is not an order as it should be; {known}"}
 
     def _look(self, subsystems: set[str]) -> list[str]:
@@ -625,6 +640,32 @@ class Sampler:
         if mine:
             self._follow()
         return {"ok": True, "tables": mine}
+
+    def _want_burst(self, kind: str) -> None:
+        """Have threads looked at more often, since something happened; asked for once a tick."""
+        if self._lane is Lane.REALTIME:
+            self._begin_burst(kind)
+        elif self._asked_burst_ns != self._now_ns:
+            self._asked_burst_ns = self._now_ns
+            order: control.Order = {"do": "burst", "kind": kind}
+            control.tell(f"{self._settings.folders.runtime}/{WRITERS[Lane.REALTIME]}", order)
+
+    def _begin_burst(self, kind: str) -> bool:
+        """Look at threads more often from the next tick on, where they are read here and nobody holds them back."""
+        source, hold = self._roster.find(bursts.TABLE), self._roster.holds.get(bursts.TABLE)
+        if source is None or not source.is_well or source.barred is not None or (hold is not None and hold.back_ns):
+            return False
+        if not self._bursts.begin(self._now_ns, process_time_ns()):
+            return False
+        self._record_burst(f"read every {bursts.INTERVAL_NS / SECOND_NS:g} s for {duration(bursts.LASTS_NS)}: {kind}")
+        return True
+
+    def _record_burst(self, said: str) -> None:
+        """Record that a burst begins or ends, and have the roster follow at the next tick."""
+        source = self._roster.find(bursts.TABLE)
+        sensitivity = source.planned.sensitivity if source else Sensitivity.RESTRICTED
+        self._roster.burst_until_ns, self._roster.review_ns = self._bursts.until_ns, 0
+        self._record(sensitivity, HostEvent(event_kinds.BURST, bursts.TABLE, said))
 
     def _forgive(self, table: str) -> bool:
         record = self._conduct.records.get(table, Record())

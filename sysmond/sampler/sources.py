@@ -15,6 +15,7 @@ from sysmond.machine.asleep import SleepStates
 from sysmond.plan.plan import Plan, PlannedProbe
 from sysmond.probe import Host, Probe, Row, Wakes
 from sysmond.ring.progress import WRITERS
+from sysmond.sampler import bursts
 from sysmond.sampler.quarantine import NEVER_NS, Conduct, Judge
 from sysmond.sampler.self_cost import SELF
 from sysmond.sampler.source import Source, is_foreign, load
@@ -77,7 +78,8 @@ class Roster:
     """The sources of one lane.
 
     ``groups``: them by stream. ``leaving``: sources that are gone, and the absence that is their last word.
-    ``review_ns``: when a hold or a quarantine ends by itself. ``readers``: of the background lane.
+    ``burst_until_ns``: how long threads are looked at more often (``bursts``). ``review_ns``: when that, a hold or a
+    quarantine ends by itself. ``readers``: of the background lane.
     """
 
     def __init__(
@@ -104,6 +106,8 @@ class Roster:
         self.readers: dict[Source, Reader] = {}
         self.hosts: list[Host] = []
         self.holds: dict[str, TableHold] = {}
+        self.burst_until_ns = 0
+        self._is_bursting = False
         self._slowed: dict[str, Absence] = {}
         self.review_ns = NEVER_NS
         self._was_on_battery = False
@@ -125,6 +129,7 @@ class Roster:
         if again:
             self._failed.clear()
         self.holds = {table: hold for table, hold in self.holds.items() if hold.until_ns > now_ns}
+        self._is_bursting = now_ns < self.burst_until_ns
         before = {source.table: source for source in self.sources}
         wanted = list(self._wanted(plan, moved))
         for loading in [wish for wish in self._loading.values() if wish.planned not in wanted]:
@@ -174,6 +179,7 @@ class Roster:
         """Find out when something ends by itself."""
         tables = [source.table for source in self.sources] + [planned.table for planned in self._failed]
         ends = [hold.until_ns for hold in self.holds.values()]
+        ends += [self.burst_until_ns] if self._is_bursting else []
         ends += [now_ns + SECOND_NS] if self._loading else []
         ends += [now_ns + LOOK_NS] if self._absent else []
         if self._easing and self._easing.is_on_battery is not self._was_on_battery:
@@ -285,15 +291,22 @@ class Roster:
                 interval_ns = max(interval_ns, BACKGROUND_SELF_INTERVAL_NS)
             elif planned.table in moved:
                 interval_ns = max(interval_ns, HOLD_MIN_NS[Lane.BACKGROUND])
-            if hold := self.holds.get(planned.table):
-                interval_ns, slowed = hold.hold_back(interval_ns)
-                if slowed is not None:
-                    self._slowed[planned.table] = slowed
-                if hold.interval_ns:
-                    interval_ns = min(interval_ns, max(hold.interval_ns, self._least_ns(planned.table)))
+            interval_ns = self._asked_ns(planned.table, interval_ns)
             if self._easing:
                 interval_ns = self._easing.eased_ns(planned.table, interval_ns)
             yield planned._replace(interval_ns=interval_ns)
+
+    def _asked_ns(self, table: str, interval_ns: int) -> int:
+        """The interval of a table as holds and a burst have it; notes of one that is held back what is missing."""
+        if self._is_bursting and table == bursts.TABLE:
+            interval_ns = min(interval_ns, bursts.INTERVAL_NS)
+        if hold := self.holds.get(table):
+            interval_ns, slowed = hold.hold_back(interval_ns)
+            if slowed is not None:
+                self._slowed[table] = slowed
+            if hold.interval_ns:
+                interval_ns = min(interval_ns, max(hold.interval_ns, self._least_ns(table)))
+        return interval_ns
 
     def _least_ns(self, table: str) -> int:
         """Below which interval nobody may have a table read: that which is asked of firmware."""

@@ -5,7 +5,7 @@
 waits in the runtime folder until the disk is written anyway. Standard library only.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -31,6 +31,10 @@ class Pin(NamedTuple):
     end_ns: int
     why: str
     by: str
+
+
+Choose = Callable[[Sequence[Pin], Sequence[Pin]], Iterable[Pin]]
+"""Gives, of pins that are there and of new ones, those of the new ones that are to be there, too."""
 
 
 def read(folder: str) -> list[Pin]:
@@ -108,15 +112,19 @@ def waiting(folders: Folders) -> str:
     return f"{folders.runtime}/archiver"
 
 
-def collect(folders: Folders) -> None:
-    """Put on disk what waits in RAM: for when the disk is written anyway.
+def collect(folders: Folders, choose: Choose = lambda _, new: new) -> tuple[int, int]:
+    """Put on disk what waits in RAM: for when the disk is written anyway. Gives how many were, and how many were not.
+
+    ``choose``: gives, of pins that are there and others, those of the others that may be, whole or in part.
 
     :raises OSError: where it cannot be written; then they wait on. :raises Error: where what is there cannot be read.
     """
     new = read(waiting(folders))
+    chosen = list(choose(read(folders.state), new)) if new else []
+    add(folders.state, chosen)
     if new:
-        add(folders.state, new)
         remove(waiting(folders), lambda pin: pin in new)
+    return len(chosen), len(new) - len(chosen)
 
 
 def _change(folder: str, change: Callable[[list[Pin]], list[Pin]]) -> list[Pin]:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -288,7 +289,7 @@ def held_days(folders: Folders, tier: str) -> float:
 def test_a_budget_is_foretold_within_15_percent_from_an_hour_on(
     folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = {f"size_{tier}_bytes": size for tier, size in BUDGETS.items()}
+    sizes: dict[str, Any] = {f"size_{tier}_bytes": size for tier, size in BUDGETS.items()}
     plan.write(plan.Plan((), (), archiver=plan.ArchiverSettings(**sizes)), f"{folders.runtime}/plan.json")
     tables = synthetic.tables(synthetic.counters(SERIES))
     matrix, boot = synthetic.values(SERIES, DAYS * DAY_S), clock.boot_id()

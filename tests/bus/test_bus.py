@@ -377,7 +377,7 @@ print(json.dumps([before, after, os.getuid(), os.getpid()]))
 def test_a_pin_is_kept_listed_and_released(recorder: Recorder) -> None:
     def pins() -> list[list[object]]:
         pinned: list[list[object]] = answer(recorder.bus, "ListPins", "a{sv}", "0")[0]
-        return pinned
+        return [pin for pin in pinned if pin[3] == "user"]  # Others may be of what the machine goes through just now.
 
     for start in (10 * SECOND, 30 * SECOND):
         assert call(recorder.bus, "Pin", "xxsa{sv}", str(start), str(start + SECOND), "-- why?", "0").returncode == 0

@@ -106,7 +106,7 @@ def test_a_part_records_no_kind_but_its_own(archiver: Station) -> None:
     for by, kind, own in (
         ("bus", "died", "a part that records events"),
         ("daemon", "flush", "died, removed, stuck"),
-        ("people", "clock step", "mark, pin, unpin"),
+        ("people", "clock step", "mark, incident, pin, unpin"),
         ("", "died", "a part that records events"),
         ("nobody", "mine", "a part that records events"),
     ):

@@ -27,7 +27,8 @@ from sysmond.plan.retention import Believed
 from sysmond.probe import Table, counter
 from sysmond.ring import frame, progress, skipped_rings
 from sysmond.ring.frame import Layout
-from sysmond.sampler import quarantine
+from sysmond.sampler import bursts, quarantine
+from sysmond.sampler.bursts import Bursts
 from sysmond.sampler.quarantine import Conduct, Record
 from sysmond.sources import settings
 from sysmond.store import archive, pins
@@ -227,6 +228,11 @@ def readers(folders: Folders) -> dict[str, Reader]:
             f"{folders.runtime}/sampler/{quarantine.FILE}",
             {"boot": BOOT, "judged_ns": 1, "tables": {"disk": held._asdict()}},
             lambda: _misbehave(f"{folders.runtime}/sampler"),
+        ),
+        "burst": Reader(
+            f"{folders.runtime}/sampler/{bursts.FILE}",
+            {"boot": BOOT, "began_ns": 1},
+            lambda: Bursts(f"{folders.runtime}/sampler", BOOT).begin(3, 0),
         ),
         "incidents": Reader(
             f"{archiver}/{auto_pins.FILE}",

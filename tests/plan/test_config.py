@@ -19,6 +19,7 @@ from sysmond.errors import ConfigError
 from sysmond.plan import config, config_keys, retention
 from sysmond.plan.config import Config, ConfigFiles, Origin, ProbeSettings
 from sysmond.plan.config_keys import KEYS, duration_ns, size_bytes
+from sysmond.plan.plan import SamplerSettings
 
 FILE = "/etc/sysmond/sysmond.yaml"
 
@@ -61,6 +62,7 @@ def test_every_key_reaches_its_setting(tmp_path: Path) -> None:
         "sampler: {ring_size: 1MiB, priority: 0, battery_factor: 3}\n"
         "archive: {seal_interval: 60, flush_interval: 1.5h, ram_size: '2GB', pin_pressure_percent: 0,"
         " significant_bits: 8, share_percent: 20, free_percent: 5}\n"
+        "incidents: {pins: 'unit failed, oom kill', bursts: none}\n"
         "tiers: {1s: {size: 1MB, age: 7d}, 10s: {size: 2MB, age: 0}, 1min: {size: 3MB, age: 1h},"
         " 5min: {size: 4MB, age: 5min}, event: {size: 9MB, age: 30d}, pins: {size: 0B}}\n"
         "records: {1s: {size: 5MB, age: 2d}, 10s: {size: 6MB, age: 0}, 1min: {size: 7MB, age: 1h},"
@@ -69,16 +71,16 @@ def test_every_key_reaches_its_setting(tmp_path: Path) -> None:
         "  disk: {enabled: false, interval: 5s, lane: background, sensitivity: restricted, options: {a: yes, b: '1'}}\n"
         "  cpu:\n",
     )
-    assert whole.sampler == (2**20, 0, 3)
+    assert whole.sampler == (2**20, 0, 3, ())
     sizes, ages = [10**6, 2 * 10**6, 3 * 10**6, 4 * 10**6], [7 * 86400 * 10**9, 0, 3600 * 10**9, 300 * 10**9]
     records = [5 * 10**6, 6 * 10**6, 7 * 10**6, 8 * 10**6, 2 * 86400 * 10**9, 0, 3600 * 10**9, 0]
-    events = 9 * 10**6, 30 * 86400 * 10**9
-    assert whole.archiver == (60.0, 5400.0, 2 * 10**9, *sizes, *ages, 0, 0, 8, *records, *events, 20, 5)
-    origin = Origin(str(tmp_path / "0.yaml"), 6)
+    events, kinds = (9 * 10**6, 30 * 86400 * 10**9), ("oom kill", "unit failed")
+    assert whole.archiver == (60.0, 5400.0, 2 * 10**9, *sizes, *ages, 0, 0, kinds, 8, *records, *events, 20, 5)
+    origin = Origin(str(tmp_path / "0.yaml"), 7)
     assert whole.probes["disk"] == ProbeSettings(
         origin, False, 5 * 10**9, Lane.BACKGROUND, Sensitivity.RESTRICTED, {"a": "yes", "b": "1"}
     )
-    assert whole.probes["cpu"] == ProbeSettings(origin._replace(line=7))
+    assert whole.probes["cpu"] == ProbeSettings(origin._replace(line=8))
     assert {re.sub(r"\.(disk|cpu|a|b)\b", ".*", ".".join(path)) for path in whole.settings} >= {
         ".".join(key.path) for key in KEYS
     }
@@ -90,7 +92,7 @@ def test_later_files_win_key_by_key(tmp_path: Path) -> None:
         "sampler: {priority: 1, ring_size: 1MiB}\nprobes: {cpu: {interval: 2s, enabled: false}}",
         "sampler: {priority: 2}\nprobes: {cpu: {enabled: true}}",
     )
-    assert whole.sampler == (2**20, 2, 2)
+    assert whole.sampler == SamplerSettings(2**20, 2, 2)
     assert (whole.probes["cpu"].enabled, whole.probes["cpu"].interval_ns) == (True, 2 * 10**9)
     assert whole.settings["sampler", "priority"].origin == (str(tmp_path / "1.yaml"), 1)
     assert whole.settings["sampler", "ring_size"].origin == (str(tmp_path / "0.yaml"), 1)
@@ -101,10 +103,10 @@ def test_later_files_win_key_by_key(tmp_path: Path) -> None:
     [
         ("samplr:\n", "1: samplr: no such key; did you mean sampler?"),
         ("\nsampler:\n  prioritty: 3\n", "3: sampler.prioritty: no such key; did you mean priority?"),
-        ("zzz: 1\n", "1: zzz: no such key; expected sampler, archive, tiers, records, probes"),
+        ("zzz: 1\n", "1: zzz: no such key; expected sampler, archive, incidents, tiers, records, probes"),
         ("probes: {cpu: {intervall: 1}}", "1: probes.cpu.intervall: no such key; did you mean interval?"),
-        ("1: 2\n", "1: 1: no such key; expected sampler, archive, tiers, records, probes"),
-        ("'a\\nb': 2\n", "1: 'a\\\\nb': no such key; expected sampler, archive, tiers, records, probes"),
+        ("1: 2\n", "1: 1: no such key; expected sampler, archive, incidents, tiers, records, probes"),
+        ("'a\\nb': 2\n", "1: 'a\\\\nb': no such key; expected sampler, archive, incidents, tiers, records, probes"),
         (
             "sampler:\n  priority: 1\n  priority: 2\n",
             "3: sampler.priority: given twice, first in line 2; expected once",
@@ -318,6 +320,8 @@ def test_every_key_has_a_valid_default_and_documentation() -> None:
         ("tiers", "event", "age"): archiver.age_event_ns,
         ("tiers", "pins", "size"): archiver.pins_bytes,
         ("archive", "pin_pressure_percent"): archiver.pin_pressure_percent,
+        ("incidents", "pins"): archiver.pin_kinds,
+        ("incidents", "bursts"): sampler.burst_kinds,
         ("archive", "significant_bits"): archiver.significant_bits,
     }
 

@@ -147,7 +147,7 @@ def test_marks_flushes_and_pins_arrive(recorder: Recorder) -> None:
     assert ask(recorder, "flush").code == 0
     assert any(event["text"] == "it stutters" for event in answer(recorder, "events"))
     assert ask(recorder, "pin", "5 seconds ago", "now", "--why=here").code == 0
-    assert [pinned["why"] for pinned in answer(recorder, "list", "pins")] == ["here"]
+    assert "here" in [pinned["why"] for pinned in answer(recorder, "list", "pins")]
     assert ask(recorder, "unpin", "--all").code == 0
 
 
