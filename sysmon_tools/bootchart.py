@@ -25,13 +25,13 @@ LENGTH_MAX_S = 3600
 def add_options(made: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     add = made.add_argument
-    add("--boot", "-b", metavar="-1|ID", default="0", help="which boot: 0 is this one (default), -1 the one before,"
-        " or its id")  # fmt: skip
-    add("--first", metavar="LENGTH", help="how much of it, such as 3min (default: until it had started, and a little"
-        " more)")  # fmt: skip
-    add("--sort", choices=ORDERS, default=ORDERS[0], help="children below parents (tree, the default), or all by when"
-        " they began (start)")  # fmt: skip
-    add("--all", action="store_true", help="also the processes that used next to nothing")
+    add("--boot", "-b", metavar="-1|ID", default="0", help="which boot: 0 is the current one (default), -1 the one"
+        " before, or a boot id")  # fmt: skip
+    add("--first", metavar="LENGTH", help="how much of the boot to draw, such as 3min (default: until it had started,"
+        " and a little more)")  # fmt: skip
+    add("--sort", choices=ORDERS, default=ORDERS[0], help="order of bars: children below parents (tree, the default),"
+        " or by start (start)")  # fmt: skip
+    add("--all", action="store_true", help="include processes that used next to nothing")
     add("--output-file", "-o", metavar="F", help="write an SVG file, F.svg, or a page for a browser that zooms, F.html"
         " (default: SVG to standard output)")  # fmt: skip
     add("--utc", action="store_true", help="times in UTC (default: local time)")

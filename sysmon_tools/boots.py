@@ -89,10 +89,10 @@ class ListedBoot(NamedTuple):
 def add_options(made: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     made.add_argument(
-        "--explain", action="store_true", help="from which boot on boots are slower, and what had changed just before"
+        "--explain", action="store_true", help="say since which boot boots are slower, and what changed just before"
     )
-    made.add_argument("--chain", nargs="?", const="0", metavar="-1|ID", help="what a boot waited for, the last first: 0"
-        " is this one (default), -1 the one before, or its id")  # fmt: skip
+    made.add_argument("--chain", nargs="?", const="0", metavar="-1|ID", help="show what a boot waited for, the last"
+        " first: 0 is the current one (default), -1 the one before, or a boot id")  # fmt: skip
     add_format(made)
 
 

@@ -62,7 +62,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a line for each package and unit file, not for each run of the package manager",
     )
-    add("--all", action="store_true", help="also devices, mounts, links and screens that came and went")
+    add("--all", action="store_true", help="include devices, mounts, links and screens that came and went")
     add_format(made)
 
 

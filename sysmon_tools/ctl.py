@@ -26,9 +26,10 @@ _WITH_VALUE = frozenset({"--bus", "--runtime-dir", "--state-dir"})
 LISTS = ("probes", "tables", "metrics", "clients", "boots", "pins")
 
 EPILOG = """\
-NAME is the name of a probe's table, as 'sysmonctl list probes' shows it. T is spelled as for sysmon-extract.
+NAME is the table of a probe, as 'sysmonctl list probes' shows it. T is a time,
+such as '10 minutes ago' or 14:05; 'sysmon-extract --help' lists the forms.
 
-exit status: 0 done; 1 failure, also where no sysmond answers; 2 wrong usage; 77 no permission.
+exit status: 0 done; 1 failure, or no sysmond answers; 2 wrong usage; 77 no permission.
 """
 
 
@@ -39,9 +40,9 @@ examples:
   sysmonctl hold disk --interval 100ms -- dd if=/dev/zero of=file bs=1M count=1000
   sysmonctl hold --no-flush -- ./measure
 
-It holds while COMMAND runs, or without one until Ctrl-C, and never longer than this program lives.
+The hold lasts while COMMAND runs, or without a COMMAND until Ctrl-C, and never longer than this program.
 
-exit status: that of COMMAND; 126 it cannot be started; 127 there is none; 128 + N a signal N ended it.
+exit status: COMMAND's own; 126 COMMAND cannot be started; 127 COMMAND is not found; 128 + N signal N ended COMMAND.
 """
 
 
@@ -49,7 +50,7 @@ def parser() -> Parser:
     """Describe the command line; documentation, completion and manual are made of it."""
     made = Parser(
         PROGRAM,
-        description="See and steer a running sysmond.",
+        description="Ask a running sysmond how it is doing, and change what it does.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -65,62 +66,64 @@ def parser() -> Parser:
         _add_common(sub, default=argparse.SUPPRESS)
         return sub
 
-    command("status", "show the recorder's status")
+    command("status", "show how the recorder is doing")
     command("list", "list probes, tables, metrics, clients, boots or pins").add_argument(
         "what", metavar="WHAT", choices=LISTS, help=f"{', '.join(LISTS)}"
     )
     for name, says in (
-        ("enable", "let a probe record, now and after the next start"),
-        ("disable", "stop a probe from recording, now and after the next start"),
+        ("enable", "let a probe record, now and after every restart"),
+        ("disable", "stop a probe from recording, now and after every restart"),
     ):
         _add_probe(command(name, says))
-    settable = command("set", "change a setting, now and after the next start")
+    settable = command("set", "change a setting, now and after every restart")
     settable.add_argument(
         "words",
         metavar="KEY VALUE",
         nargs="+",
-        help="such as 'tiers.1s.size 1GB', as 'config' shows them; of a probe also 'memory interval 5s', 'process "
-        "sensitivity restricted'; the value 'default' restores the default",
+        help="a key that 'config' shows, and its value: 'tiers.1s.size 1GB'; for a probe also 'memory interval 5s', "
+        "'process sensitivity restricted'; the value 'default' restores the default",
     )
-    _add_probe(command("reset", "take a probe out of quarantine, or back to its lane"))
-    command("show", "tell all about a probe").add_argument("name", metavar="NAME", help="of its table")
-    command("flush", "have all that is in RAM written to the disk now")
-    command("reload", "have the configuration read again")
+    _add_probe(command("reset", "release a probe from quarantine, or return it to its own lane"))
+    command("show", "show everything about a probe").add_argument("name", metavar="NAME", help="the probe's table")
+    command("flush", "write everything that is in RAM to disk now")
+    command("reload", "read the configuration again")
     shown = command("config", "show every setting, and where it is set")
-    shown.add_argument("--changed", action="store_true", help="only what a file says, and no defaults")
+    shown.add_argument("--changed", action="store_true", help="only settings that a file changes, without the defaults")
     command("budget", "say how many days each tier will keep")
     add_remembering(command)
     events = command("events", "list what happened, or follow it as it happens")
-    events.add_argument("--from", "--since", dest="start", metavar="T", help="(default: 1 hour ago)")
-    events.add_argument("--to", "--until", dest="end", metavar="T", help="(default: now)")
+    events.add_argument("--from", "--since", dest="start", metavar="T", help="first moment (default: 1 hour ago)")
+    events.add_argument("--to", "--until", dest="end", metavar="T", help="up to this moment (default: now)")
     events.add_argument(
         "--follow",
         action="store_true",
-        help="go on until interrupted, or sysmond is gone; with --from, show those first",
+        help="show new events until interrupted or sysmond ends; with --from, begin with past events",
     )
     command("overhead", "say what sysmond itself costs, by part and by probe")
-    command("doctor", "say of each source whether it is there, and what would help where it is not")
-    report = command("report-bug", "gather what helps to find a bug, without private data; say what it is")
-    report.add_argument("--output-file", "-o", metavar="FILE", help="write it there, as a .tar.gz")
-    complete = command("complete", "print possible completions, one per line; for shells")
+    command("doctor", "say which sources this machine has, and how to get the others")
+    report = command("report-bug", "gather what helps to find a bug, without private data, and say what that is")
+    report.add_argument("--output-file", "-o", metavar="FILE", help="write the report to this file, a .tar.gz")
+    complete = command("complete", "print possible completions, one a line; for shells")
     complete.add_argument("kind", metavar="KIND", choices=("probes", "paths"), help="probes or paths")
-    complete.add_argument("word", metavar="WORD", nargs="?", default="", help="what is there already")
+    complete.add_argument("word", metavar="WORD", nargs="?", default="", help="the word as typed so far")
     watch = command("watch", "show the newest values, every second")
     watch.add_argument("paths", metavar="METRIC", nargs="+", help="table[/metric][@instance], with * and ?")
-    watch.add_argument("--count", metavar="N", type=_count, help="end after N times")
+    watch.add_argument("--count", metavar="N", type=_count, help="stop after N times")
     _add_hold(command(HOLD, "read probes at another interval, or leave the disk alone, while a command runs"))
     _add_freezing(command)
     return made
 
 
 def _add_freezing(command: Callable[[str, str], Parser]) -> None:
-    frozen = command("freeze", "have a unit frozen by systemd for a while, after its thaw is armed")
-    frozen.add_argument("--for", dest="duration", metavar="D", default="2min", help="at most 10min (default: 2min)")
-    for sub in (frozen, command("thaw", "have a unit thawed")):
+    frozen = command("freeze", "freeze a unit for a while, once a timer is set to thaw it")
+    frozen.add_argument(
+        "--for", dest="duration", metavar="D", default="2min", help="for how long, at most 10min (default: 2min)"
+    )
+    for sub in (frozen, command("thaw", "thaw a frozen unit")):
         sub.add_argument(
             "unit",
             metavar="UNIT",
-            help="with --user one of your own systemd; or the path of a control group of no unit",
+            help="a unit (with --user, one of your own systemd), or the path of a control group that is not a unit",
         )
 
 
@@ -128,28 +131,30 @@ def _add_hold(made: argparse.ArgumentParser) -> None:
     made.usage = "%(prog)s [NAME ...] [--interval D] [--no-flush] [--why TEXT] [-- COMMAND ...]"
     made.formatter_class = argparse.RawDescriptionHelpFormatter
     made.epilog = HOLD_EPILOG
-    made.add_argument("names", metavar="NAME", nargs="*", help="probes, by their tables (default: all, less often)")
     made.add_argument(
-        "--interval", metavar="D", help="read them so often: less often than now (1s to 60s), or more often"
+        "names", metavar="NAME", nargs="*", help="the tables of probes (default: all that are read more often)"
     )
-    made.add_argument("--no-flush", action="store_true", help="write nothing to the disk, unless memory is full")
-    made.add_argument("--why", metavar="TEXT", help="the gap says so (default: the command)")
+    made.add_argument(
+        "--interval", metavar="D", help="how often to read them: less often than now (1s to 60s), or more often"
+    )
+    made.add_argument("--no-flush", action="store_true", help="write nothing to disk, unless memory is full")
+    made.add_argument("--why", metavar="TEXT", help="the reason that the gap gives (default: the command)")
     made.set_defaults(run=[])
 
 
 def _add_common(made: argparse.ArgumentParser, default: str | None) -> None:
     flag = default if default is not None else False
-    made.add_argument("--bus", metavar="ADDRESS", default=default, help="the bus at this address")
+    made.add_argument("--bus", metavar="ADDRESS", default=default, help="ask over the bus at this address")
     made.add_argument("--user", action="store_true", default=flag, help="your own recorder (default: while it runs)")
     made.add_argument("--system", action="store_true", default=flag, help="the machine's recorder (default otherwise)")
-    made.add_argument("--runtime-dir", metavar="D", default=default, help="the recorder with this folder in RAM")
+    made.add_argument("--runtime-dir", metavar="D", default=default, help="the recorder that has this folder in RAM")
     made.add_argument("--state-dir", metavar="D", default=default, help="the recorder that writes to this archive")
-    made.add_argument("--json", action="store_true", default=flag, help="as JSON")
+    made.add_argument("--json", action="store_true", default=flag, help="print JSON")
 
 
 def _add_probe(made: argparse.ArgumentParser) -> None:
-    made.add_argument("kind", metavar=PROBE, choices=(PROBE,), help=f"the word '{PROBE}', which may be left out")
-    made.add_argument("name", metavar="NAME", help="of its table")
+    made.add_argument("kind", metavar=PROBE, choices=(PROBE,), help=f"the word '{PROBE}', which you may leave out")
+    made.add_argument("name", metavar="NAME", help="the probe's table")
 
 
 def _count(text: str) -> int:

@@ -51,14 +51,14 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add("category", choices=list(CATEGORIES), metavar="CATEGORY", help=f"what to dump: {', '.join(CATEGORIES)}")
     add("--begin", "-b", metavar="T", required=True, help="first moment, such as '10 minutes ago'")
     add("--end", "-e", metavar="T", default="now", help="up to this moment (default: now)")
-    add("--fields", "-f", metavar="FIELD", nargs="+", default=[], help="below's names of what is wanted")
-    add("--select", "-s", metavar="FIELD", help="the field that --filter, --top and --rsort are about")
-    add("--filter", "-F", metavar="REGEX", help="only rows whose selected field matches")
+    add("--fields", "-f", metavar="FIELD", nargs="+", default=[], help="what to print, by below's names")
+    add("--select", "-s", metavar="FIELD", help="the field that --filter, --top and --rsort use")
+    add("--filter", "-F", metavar="REGEX", help="only rows in which the selected field matches")
     add("--top", metavar="N", type=int, default=0, help="only the first N of each sample, by the selected field")
-    add("--rsort", action="store_true", help="the largest first, which is how rows come anyway")
+    add("--rsort", action="store_true", help="sort the largest first, which is the default anyway")
     add("--output-format", "-O", metavar="FORMAT", choices=list(FORMATS), default="raw", help=f"{', '.join(FORMATS)}")
-    add("--output", "-o", metavar="F", help="write there (default: standard output)")
-    add("--show", action="store_true", help="print the line of sysmon-extract that means the same, and do nothing")
+    add("--output", "-o", metavar="F", help="write to this file (default: standard output)")
+    add("--show", action="store_true", help="only print the sysmon-extract command that means the same")
 
 
 def words(options: argparse.Namespace) -> tuple[list[str], list[str]]:

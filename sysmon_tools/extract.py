@@ -72,7 +72,7 @@ NEWEST_BACK = "-10min"
 GARBAGE_MIN = 50_000
 
 DESCRIPTION = """\
-Give back what sysmond recorded. Without a PATH: everything.
+Print what sysmond recorded. Without a PATH, print everything.
 
 PATH is table[/metric][@instance], with the wildcards * and ?: cpu, cpu/user, 'disk/*@sda',
 filesystem/used@/home. A path below the state folder means the same: /var/lib/sysmond/cpu/user.
@@ -81,8 +81,8 @@ filesystem/used@/home. A path below the state folder means the same: /var/lib/sy
 EPILOG = """\
 T is now, today, yesterday, boot, '5 minutes ago', 10m, 3d2h, -1h (that long ago), 2025-01-31,
 '2025-01-31 14:30', 2025-01-31T14:30:00+01:00, 14:30 or 2pm (today's), monday or 'Nov 22' (the
-last one, or today), '2 months ago', or seconds since the epoch. Buckets are aligned, half-open and
-stamped with their start.
+last one, or today), '2 months ago', or seconds since the epoch. Steps are aligned and half-open; the
+time of a step is its start.
 
 examples:
   sysmon-extract --list
@@ -92,8 +92,8 @@ examples:
   sysmon-extract cpu/user --from -30d --sample 1h --explain
 
 ROWS
-exit status: 0; 1 failure; 2 wrong usage; 3 something could not be read (named on stderr), the rest
-is there; 77 no permission.
+exit status: 0 success; 1 failure; 2 wrong usage; 3 something could not be read: stderr names it, and
+the answer has the rest; 77 no permission.
 """.replace("ROWS\n", f"{tasks.HELP}\n")
 
 
@@ -143,58 +143,58 @@ def parser() -> Parser:
         allow_abbrev=False,
     )
     add = made.add_argument
-    add("paths", nargs="*", metavar="PATH", help="series to give back")
-    add("--preset", metavar="NAME,...", action="append", default=[], help="the paths that people ask for daily: cpu,"
+    add("paths", nargs="*", metavar="PATH", help="series to print")
+    add("--preset", metavar="NAME,...", action="append", default=[], help="common questions by name: cpu,"
         " memory, disk, network ...; 'list' lists them")  # fmt: skip
     add("--from", "--since", dest="start", metavar="T", help="first point in time (default: the first sample)")
-    add("--to", "--until", dest="end", metavar="T", help="up to this point in time, which is excluded (default: now)")
-    add("--boot", metavar="-1|ID", help="only that boot: 0 is this one, -1 the one before, or its id")
+    add("--to", "--until", dest="end", metavar="T", help="end, excluded (default: now)")
+    add("--boot", metavar="-1|ID", help="only this boot: 0 is the current one, -1 the one before, or a boot id")
     add("--sample", "--interval", "--step", dest="sample", metavar="STEP",
-        help="length of a bucket: 10s, 1min, 1h ... (default: as recorded)")  # fmt: skip
-    add("--stat", metavar="STAT,...", help=f"of each bucket: {', '.join(statistic.STATISTICS)} (default: mean);"
-        " tmax is the time of the maximum; of series, percentiles: p50, p95, p99.9")  # fmt: skip
+        help="length of a step: 10s, 1min, 1h ... (default: as recorded)")  # fmt: skip
+    add("--stat", metavar="STAT,...", help=f"what to compute for each step: {', '.join(statistic.STATISTICS)}"
+        " (default: mean); tmax is the time of the maximum; for series also percentiles: p50, p95, p99.9")  # fmt: skip
     add("--summary", action="store_true", help="instead of values: mean, min, max and p95 of each series or column"
-        " over all of the range")  # fmt: skip
+        " over the whole range")  # fmt: skip
     add("--drop", action="append", metavar="PATTERN", help="leave out what matches: a PATH, or METRIC[@INSTANCE]"
         " of any table; repeatable")  # fmt: skip
     add("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: by the file's suffix, else csv;"
         " on a terminal, table)")  # fmt: skip
-    add("--units", action="store_true", help="units in the header of csv and tsv")
-    add("--no-comments", action="store_true", help="no lines about gaps, events and units, in csv, tsv, kv and table")
+    add("--units", action="store_true", help="put units into the header of csv and tsv")
+    add("--no-comments", action="store_true", help="in csv, tsv, kv and table: no lines about gaps, events and units")
     add("--spreadsheet", action="store_true", help="csv or tsv for a spreadsheet: --units, --no-comments, and no text"
-        " that it would compute")  # fmt: skip
+        " that it would run as a formula")  # fmt: skip
     add("--no-timestamps", action="store_true", help="openmetrics: only the newest values, for node_exporter's textfile"
         " collector")  # fmt: skip
-    add("--every", metavar="STEP", help="rewrite --output-file at this interval, until interrupted")
-    add("--exact", action="store_true", help="on a terminal: numbers with all their digits")
-    add("--all-columns", action="store_true", help="on a terminal: all columns, also those that do not fit")
-    add("--no-pager", action="store_true", help="on a terminal: do not page long output (PAGER, less)")
-    add("--output-file", "-o", metavar="F", help="write there, whole or not at all (default: standard output)")
-    add("--import", dest="imported", metavar="FILE", help="make an archive of an answer in csv, tsv or"
-        " json; of rows, PATH names their table")  # fmt: skip
-    add("--output-dir", metavar="D", help="with --import: a new or empty folder for it")
-    add("--events", action="store_true", help="what happened: rows of the table event")
-    add("--all-events", action="store_true", help="beside an answer all that happened in its range, not only what may"
-        " explain something")  # fmt: skip
-    add("--list", action="store_true", help="list what is recorded, instead of values: a line a series; for"
-        " people a line a table, or of a table a line a metric")  # fmt: skip
-    add("--instances", action="store_true", help="with --list: a line an instance (disk, CPU, interface ...)")
-    add("--explain", action="store_true", help="tell how each column is computed, instead of its values: kernel source,"
+    add("--every", metavar="STEP", help="write --output-file again at this interval, until interrupted")
+    add("--exact", action="store_true", help="on a terminal: show all digits of numbers")
+    add("--all-columns", action="store_true", help="on a terminal: show all columns, even if they do not fit")
+    add("--no-pager", action="store_true", help="on a terminal: do not send long output to a pager (PAGER, less)")
+    add("--output-file", "-o", metavar="F", help="write to this file, whole or not at all (default: standard output)")
+    add("--import", dest="imported", metavar="FILE", help="turn an answer in csv, tsv or json into"
+        " an archive; for rows, PATH names their table")  # fmt: skip
+    add("--output-dir", metavar="D", help="with --import: a new or empty folder for the archive")
+    add("--events", action="store_true", help="list what happened: the rows of the table event")
+    add("--all-events", action="store_true", help="add everything that happened to an answer, not only what may explain"
+        " something")  # fmt: skip
+    add("--list", action="store_true", help="list what is recorded, instead of values: on a terminal the tables,"
+        " or the metrics of a table; elsewhere the series")  # fmt: skip
+    add("--instances", action="store_true", help="with --list: list instances (disks, CPUs, interfaces ...)")
+    add("--explain", action="store_true", help="show how each column is computed, instead of its values: kernel source,"
         " formula, tiers, resampling, gaps")  # fmt: skip
-    add("--raw", action="store_true", help="one row a tick, counters as stored, no rates")
+    add("--raw", action="store_true", help="print one row a tick, counters as stored, no rates")
     add("--utc", action="store_true", help="write times in UTC")
     add("--local", action="store_true", help="write times in local time with its offset (default)")
     add("--epoch", action="store_true", help="write times as seconds since the epoch")
     add("--user", action="store_true", help="your own archive (default: while your own recorder runs, or where the"
         " machine's cannot be read)")  # fmt: skip
-    add("--system", action="store_true", help="the machine's archive (default for root, and else as far as you may read"
-        " it)")  # fmt: skip
+    add("--system", action="store_true", help="the machine's archive (default for root, and for others as far as they"
+        " may read it)")  # fmt: skip
     add("--state-dir", metavar="D", help="where the archive is: a folder, one segment, or an answer saved as HDF5"
         " (default: /var/lib/sysmond)")  # fmt: skip
     add("--runtime-dir", metavar="D", help="where the daemon keeps what is in RAM (default: /run/sysmond;"
-        " with --state-dir only where that daemon writes there)")  # fmt: skip
+        " with --state-dir, only if the daemon writes to that folder)")  # fmt: skip
     tasks.add_options(made)
-    add("--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version and end")
+    add("--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version and exit")
     return made
 
 

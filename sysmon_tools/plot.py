@@ -28,12 +28,18 @@ def add_options(made: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     add = made.add_argument
     add("paths", nargs="*", metavar="PATH", help="series to draw, as for sysmon-extract: cpu/busy@total, 'disk/await'")
-    add("--preset", metavar="NAME,...", action="append", default=[], help="the paths that people ask for daily")
-    add("--from", "--since", dest="start", metavar="T", help="first moment (default: an hour ago; of an archive"
-        " into which nobody records, its last hour)")  # fmt: skip
+    add(
+        "--preset",
+        metavar="NAME,...",
+        action="append",
+        default=[],
+        help="draw what these presets name: cpu, disk, network ...",
+    )
+    add("--from", "--since", dest="start", metavar="T", help="first moment (default: an hour ago; in an archive"
+        " that no recorder writes to, its last hour)")  # fmt: skip
     add("--to", "--until", dest="end", metavar="T", help="up to this moment (default: now)")
-    add("--sample", "--interval", "--step", dest="sample", metavar="STEP", default="", help="length of a bucket"
-        " (default: as fits)")  # fmt: skip
+    add("--sample", "--interval", "--step", dest="sample", metavar="STEP", default="", help="length of a step"
+        " (default: what fits the width)")  # fmt: skip
     add("--output-file", "-o", metavar="F", help="write an SVG file, F.svg, or a page for a browser that zooms, F.html"
         " (default: draw on the terminal)")  # fmt: skip
     add("--utc", action="store_true", help="times in UTC (default: local time)")

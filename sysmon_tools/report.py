@@ -53,10 +53,10 @@ def add_options(made: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     add = made.add_argument
     add("--at", metavar="T", required=True, help="the moment, such as '10 minutes ago' or 14:05")
-    add("--around", metavar="LENGTH", default=AROUND, help="how long the curves around it are (default: %(default)s)")
-    add("--restricted", action="store_true", help="also what not everybody may read, as far as you may: the kernel's"
-        " messages, what threads waited for")  # fmt: skip
-    add("--output-file", "-o", metavar="F.html", required=True, help="write it there")
+    add("--around", metavar="LENGTH", default=AROUND, help="how much time the curves show (default: %(default)s)")
+    add("--restricted", action="store_true", help="include what only some people may read, as far as you may: the"
+        " kernel's messages, what threads waited for")  # fmt: skip
+    add("--output-file", "-o", metavar="F.html", required=True, help="write the page to this file")
 
 
 def run(archive: "Archive", options: argparse.Namespace) -> list[str]:

@@ -32,17 +32,17 @@ WIDE = "all other tables"
 def add_options(made: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     add = made.add_argument
-    add("--from", "--since", dest="start", metavar="T", help="first moment (default: 10 minutes ago; of an archive"
-        " into which nobody records, its last 10 minutes)")  # fmt: skip
+    add("--from", "--since", dest="start", metavar="T", help="first moment (default: 10 minutes ago; in an archive"
+        " that no recorder writes to, its last 10 minutes)")  # fmt: skip
     add("--to", "--until", dest="end", metavar="T", help="up to this moment (default: now)")
-    add("--restricted", action="store_true", help="also what not everybody may read, as far as you may: command lines,"
-        " addresses, the kernel's messages, what threads waited for")  # fmt: skip
-    add("--anonymize", action="store_true", help="names become numbers (program-1, device-2), other texts are left out:"
-        " for strangers")  # fmt: skip
-    add("--list", action="store_true", help="only tell what would be in it")
-    add("--output-file", "-o", metavar=f"F{SUFFIX}", help="write it there"
-        f" (default: sysmon-YYYYmmdd-HHMM{SUFFIX}, by its last moment)")  # fmt: skip
-    add("--force", action="store_true", help="write over a file that is there")
+    add("--restricted", action="store_true", help="include what only some people may read, as far as you may: command"
+        " lines, addresses, the kernel's messages, what threads waited for")  # fmt: skip
+    add("--anonymize", action="store_true", help="for strangers: replace names by numbers (program-1, device-2),"
+        " and leave out other texts")  # fmt: skip
+    add("--list", action="store_true", help="only list what the file would contain")
+    add("--output-file", "-o", metavar=f"F{SUFFIX}", help="write to this file"
+        f" (default: sysmon-YYYYmmdd-HHMM{SUFFIX}, after its last moment)")  # fmt: skip
+    add("--force", action="store_true", help="replace an existing file")
 
 
 def file_name(at_ns: int) -> str:

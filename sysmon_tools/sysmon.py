@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 PROGRAM = "sysmon"
 NOBODY_RECORDS = "no recorder runs: this is the last that was recorded; 'sysmond' starts one"
-DESCRIPTION = """Show what this machine is doing, and what it did at any moment that is recorded.
+DESCRIPTION = """Show what this machine is doing now, or what it did at any recorded moment.
 
-Without --at or a command it shows what happens now; T goes back in time, ? lists the keys."""
+Without --at or a COMMAND, show what is happening now; T goes back in time, ? lists the keys."""
 EPILOG = """examples:
-  sysmon                              what happens now
-  sysmon --at '10 minutes ago'        what happened then: it stuttered
-  sysmon replay 14:05                 the same, as below has it
+  sysmon                              what is happening now
+  sysmon --at '10 minutes ago'        what happened when the machine stuttered
+  sysmon replay 14:05                 the same as --at 14:05, for people who know below
   sysmon --at yesterday --plain       one page, for a pipe or a mail
   sysmon plot cpu/busy@total          a picture of the last hour
   sysmon plot disk/await --from=-1d -o disk.svg
@@ -72,10 +72,10 @@ def parser() -> Parser:
         allow_abbrev=False,
     )
     add = made.add_argument
-    add("--at", "-r", metavar="T", help="look at that moment: '10 minutes ago', yesterday, 14:05, 2025-01-31 14:05")
+    add("--at", "-r", metavar="T", help="show this moment: '10 minutes ago', yesterday, 14:05, 2025-01-31 14:05")
     _add_pages(made)
     _add_place(made, is_default=True)
-    add("--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version and end")
+    add("--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version and exit")
     commands = made.add_subparsers(dest="command", metavar="COMMAND", prog=PROGRAM, parser_class=Parser)
 
     def command(name: str, says: str) -> Parser:
@@ -85,8 +85,8 @@ def parser() -> Parser:
         _add_place(sub, is_default=False)
         return sub
 
-    again = command(REPLAY, "look at a moment, as --at")
-    again.add_argument("at", metavar="T", help="that moment")
+    again = command(REPLAY, "show a moment, as --at does")
+    again.add_argument("at", metavar="T", help="the moment to show")
     _add_pages(again)
     plot.add_options(command("plot", "draw series over a range of time"))
     compare.add_options(command("compare", "put two spans of time side by side, the largest differences first"))
@@ -94,10 +94,8 @@ def parser() -> Parser:
     snapshot.add_options(
         command("snapshot", "write what was recorded in a span of time into one file, to send or to keep")
     )
-    dump.add_options(command(DUMP, "take the words of 'below dump' for those of sysmon-extract"))
-    boots.add_options(
-        command("boots", "list the boots that are recorded: how long each took to start, and how it ended")
-    )
+    dump.add_options(command(DUMP, "answer the options of 'below dump' with sysmon-extract"))
+    boots.add_options(command("boots", "list the recorded boots: how long each took to start, and how it ended"))
     bootchart.add_options(
         command("bootchart", "draw the first minutes of a boot: units and processes as bars over time")
     )

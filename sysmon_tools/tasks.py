@@ -69,24 +69,24 @@ rows (of every table; of process, thread, exits and the like always; TABLE --lis
 def add_options(made: argparse.ArgumentParser) -> None:
     """Add what asks for rows of a table."""
     add = made.add_argument
-    add("--records", action="store_true", help="rows of one table: a row each disk, CPU, process ... and step, a column"
-        " each metric")  # fmt: skip
-    add("--top", "--limit", type=int, metavar="N", help="rows: the first N of each step")
-    add("--by", "--sort", metavar="COLUMN", help="rows: the first by this column, the largest first (default: of"
-        " process cpu, of others the first counter)")  # fmt: skip
-    add("--where", metavar="CONDITION", help="rows: only those that meet it: COLUMN OPERATOR VALUE, with"
+    add("--records", action="store_true", help="print rows of one table: a row for each disk, CPU, process ... and"
+        " step, a column for each metric")  # fmt: skip
+    add("--top", "--limit", type=int, metavar="N", help="rows: only the first N of each step")
+    add("--by", "--sort", metavar="COLUMN", help="rows: sort by this column, the largest first (default: cpu for"
+        " process, otherwise the first counter)")  # fmt: skip
+    add("--where", metavar="CONDITION", help="rows: only those that meet this: COLUMN OPERATOR VALUE, with"
         " = != < <= > >= ~ !~, joined by and, or, not and parentheses")  # fmt: skip
-    add("--columns", metavar="C,...", help="rows: with these columns: METRIC, METRIC:STATISTIC or a group of them such"
-        " as io; TABLE --list lists them")  # fmt: skip
-    add("--group-by", metavar="C,...", help="rows: put together by user, cgroup, unit, slice, container, exe, comm,"
-        " state ...")  # fmt: skip
-    add("--percentile", type=float, metavar="P", help="rows: one for all steps, with this percentile of them")
-    add("--tree", action="store_true", help="the tree of processes at a moment")
-    add("--at", metavar="T", help="with --tree: at this one (default: now)")
-    add("--pid", type=int, metavar="PID", help="one process over its life, with how it began and ended")
-    add("--start", dest="started", metavar="T", help="with --pid: that started then, where the number was used again")
-    add("--sql", metavar="QUERY", help="ask DuckDB, where it is installed, over every table: rows as recorded, buckets"
-        " as TABLE_1min; a counter is what it grew by, NAME_total the counter, NAME_rate per second")  # fmt: skip
+    add("--columns", metavar="C,...", help="rows: show these columns: METRIC, METRIC:STATISTIC or a group such as io;"
+        " TABLE --list lists them")  # fmt: skip
+    add("--group-by", metavar="C,...", help="rows: join those with the same user, cgroup, unit, slice, container, exe,"
+        " comm, state ...")  # fmt: skip
+    add("--percentile", type=float, metavar="P", help="rows: join all steps into one row, with this percentile of them")
+    add("--tree", action="store_true", help="show the process tree at a moment")
+    add("--at", metavar="T", help="with --tree: the moment (default: now)")
+    add("--pid", type=int, metavar="PID", help="show one process over its life, and how it began and ended")
+    add("--start", dest="started", metavar="T", help="with --pid: when it started, if the pid was used again")
+    add("--sql", metavar="QUERY", help="ask with DuckDB, if it is installed: TABLE has rows as recorded,"
+        " TABLE_1min buckets; a counter is its growth, NAME_total the counter itself, NAME_rate its rate")  # fmt: skip
 
 
 def concerns(options: argparse.Namespace) -> bool:

@@ -18,19 +18,22 @@ def parser() -> Parser:
     made = Parser(
         prog="sysmond",
         allow_abbrev=False,
-        description="Record what this machine does, once a second, until told to stop. With a command: do that.",
-        epilog="A command with --state-dir alone asks the recorder that writes to that folder, and no other. "
-        "Exit codes: 0 ended in order; 1 failure, also where a folder is none; 2 wrong usage or configuration; "
+        description="Record what this machine does, once a second, until stopped. With a COMMAND, do that instead.",
+        epilog="With --state-dir alone, a command asks only the recorder that writes to that folder. "
+        "Exit codes: 0 success; 1 failure, including a folder that is not one; 2 wrong usage or configuration; "
         "77 no permission.",
     )
-    made.add_argument("--config", metavar="FILE", help="read this configuration instead of all others")
+    made.add_argument("--config", metavar="FILE", help="read only this configuration file")
     _add_folders(made, default=None)
-    made.add_argument("--root", metavar="R", default="/", help="let probes read R/proc and R/sys")
+    made.add_argument("--root", metavar="R", default="/", help="let probes read R/proc and R/sys instead")
     made.add_argument(
-        "--bus", metavar="BUS", default=NO_BUS, help="be found on this bus: none, system, session or an address"
+        "--bus",
+        metavar="BUS",
+        default=NO_BUS,
+        help="the D-Bus bus to offer the service on: none, system, session or an address",
     )
-    made.add_argument("--ticks", metavar="N", type=_ticks, help="end after N ticks, everything flushed")
-    made.add_argument("--part", metavar="NAME", help=f"be one part only: {', '.join(ALONE)}")
+    made.add_argument("--ticks", metavar="N", type=_ticks, help="stop after N ticks, once everything is on disk")
+    made.add_argument("--part", metavar="NAME", help=f"run only this part: {', '.join(ALONE)}")
     made.add_argument("--version", action="version", version=f"sysmond {__version__}")
     _add_commands(made.add_subparsers(dest="command", metavar="COMMAND", help="what to do instead of recording"))
     return made
@@ -39,10 +42,12 @@ def parser() -> Parser:
 def _add_folders(made: argparse.ArgumentParser, default: str | None) -> None:
     """Options that every command knows; before the command they mean the same."""
     personal = default if default is not None else False
-    made.add_argument("--user", action="store_true", default=personal, help="use the XDG folders, for root too")
+    made.add_argument(
+        "--user", action="store_true", default=personal, help="use this user's own folders (XDG), even for root"
+    )
     for option, help_text in (
-        ("--state-dir", "where the archive lies (default: /var/lib/sysmond)"),
-        ("--runtime-dir", "where the part in RAM lies (default: /run/sysmond)"),
+        ("--state-dir", "where the archive is (default: /var/lib/sysmond)"),
+        ("--runtime-dir", "where sysmond keeps what is in RAM (default: /run/sysmond)"),
     ):
         made.add_argument(option, metavar="D", default=default, help=help_text)
 
@@ -53,26 +58,30 @@ def _add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
         _add_folders(made, default=argparse.SUPPRESS)
         return made
 
-    command("flush", "have all that is in RAM written to the disk now")
-    command("reload", "have the configuration read again, without losing a tick; a wrong one changes nothing")
+    command("flush", "write everything that is in RAM to disk now")
+    command("reload", "read the configuration again, without losing a tick; an invalid one changes nothing")
     add_remembering(command)
     pins = command("pins", "list what is pinned")
     pins.add_argument("--json", action="store_true", help="as one JSON list")
-    budget = command("budget", "say how many days each tier will keep, from what the archive takes now")
-    by_these = "by the limits of this configuration, before it holds"
+    budget = command("budget", "say how many days each tier will keep, judging by the archive's present size")
+    by_these = "use the limits in this configuration, which need not be in effect"
     budget.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=by_these)
     budget.add_argument("--json", action="store_true", help="as one JSON object")
-    fsck = command("fsck", "read every file of the archive, and name what is damaged")
-    fsck.add_argument("--repair", action="store_true", help="move it aside, and write what can be read of it anew")
+    fsck = command("fsck", "read every file of the archive, and name the damaged ones")
+    fsck.add_argument(
+        "--repair", action="store_true", help="move damaged files aside, and rewrite what can still be read"
+    )
     fsck.add_argument("--json", action="store_true", help="as one JSON object")
-    selftest = command("selftest", "kill a daemon of its own, damage copies of its files, and count what is lost")
-    selftest.add_argument("--kill", metavar="N", type=_kills, default=10, help="so many kills (default: %(default)s)")
+    selftest = command("selftest", "start a test daemon, kill it, damage copies of its files, and count what is lost")
+    selftest.add_argument(
+        "--kill", metavar="N", type=_kills, default=10, help="how many times to kill it (default: %(default)s)"
+    )
     selftest.add_argument("--json", action="store_true", help="as one JSON object")
-    probe = command("probe", "read a probe twice, without recording, and show what it gives; for authors of probes")
-    probe.add_argument("probe", metavar="NAME|FILE", help="the name of a table, or a file with a probe")
+    probe = command("probe", "read a probe twice without recording, and show what it returns; for authors of probes")
+    probe.add_argument("probe", metavar="NAME|FILE", help="the name of a table, or a file that contains a probe")
     probe.add_argument("--root", metavar="R", default=argparse.SUPPRESS, help="read R/proc and R/sys (default: /)")
     service = command(
-        "service", "install the machine's service for this interpreter, or remove it; for who has no package"
+        "service", "install the machine's service for this interpreter, or remove it; for machines without the package"
     )
     service.add_argument("do", metavar="DO", choices=("install", "uninstall"), help="install or uninstall")
 

@@ -83,20 +83,20 @@ def add_remembering(command: Callable[[str, str], Parser]) -> None:
 
     ``command``: makes the parser of a command of that name, which does what the second text says.
     """
-    mark = command("mark", "put a marker into the recording")
+    mark = command("mark", "put a mark into the recording")
     mark.add_argument("text", metavar="TEXT", nargs="+", help="what to remember this moment by")
     mark.add_argument(
         "--pin",
         action="store_true",
-        help="pin five minutes before and after it, too, and have threads looked at more often for 30 s",
+        help="also pin the five minutes before and after it, and read threads more often for 30 s",
     )
-    pin = command("pin", "keep a span of time as it was recorded, whatever else has to go")
-    pin.add_argument("start", metavar="FROM", help="its first moment, spelled as for sysmon-extract")
-    pin.add_argument("end", metavar="TO", help="up to this moment, which is excluded")
+    pin = command("pin", "keep a span of time as it was recorded, whatever else is removed")
+    pin.add_argument("start", metavar="FROM", help="its first moment, as for sysmon-extract")
+    pin.add_argument("end", metavar="TO", help="its end, excluded")
     pin.add_argument("--why", metavar="TEXT", default="", help="what happened then")
-    unpin = command("unpin", "release what is pinned")
-    unpin.add_argument("at", metavar="T", nargs="?", help="a moment: what is pinned around it")
-    unpin.add_argument("--all", action="store_true", help="everything")
+    unpin = command("unpin", "let pinned spans be removed again")
+    unpin.add_argument("at", metavar="T", nargs="?", help="a moment: unpin the spans that contain it")
+    unpin.add_argument("--all", action="store_true", help="unpin everything")
 
 
 def spelled_mark(text: str, *, is_pinned: bool) -> str:

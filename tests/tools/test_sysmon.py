@@ -183,7 +183,7 @@ def test_a_pipe_gets_a_page(folders: Folders, capsys: pytest.CaptureFixture[str]
     ("words", "said"),
     [
         (["x"], "there is no command 'x'; expected replay, plot"),
-        (["replay"], "missing: T (that moment)"),
+        (["replay"], "missing: T (the moment to show)"),
         (["--frames", "0"], "--frames 0: expected 1 to"),
         (["--at", "nonsense"], "nonsense"),
         (["--att", "now"], "--at"),
