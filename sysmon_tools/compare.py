@@ -65,8 +65,8 @@ class Difference(NamedTuple):
 def add_options(made: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     add = made.add_argument
-    add("before", metavar="T..T", help="the first span, such as 'yesterday 14:00..15:00' or -2h..-1h")
-    add("after", metavar="T..T", help="the second span")
+    add("before", metavar="BEFORE", help="the first span, FROM..TO, such as 'yesterday 14:00..15:00' or -2h..-1h")
+    add("after", metavar="AFTER", help="the second span, such as 'today 14:00..15:00' or -1h..now")
     # With a default argparse does not count it among what is missing.
     why = "series to compare (default: those of all presets, programs, units)"
     add("paths", nargs="*", default=[], metavar="PATH", help=why)

@@ -19,6 +19,11 @@ from collections.abc import Iterable, Sequence
 EXIT_PARTIAL = 3
 # A message names so many of the columns that there are: all of any table of sysmond's own.
 LISTED_MAX = 100
+# So many words are suggested for one that is wrong. Of those spelled otherwise, how like it they must be, from 0 to 1,
+# and how much less than the likest; so many letters tell what a word begins.
+SUGGESTED_MAX = 3
+LIKENESS_MIN, LIKENESS_SPREAD = 0.6, 0.15
+BEGINNING_MIN = 3
 
 # A part's folder or its rings were removed: it saved what they held, and is to be started again (EX_TEMPFAIL).
 EXIT_AGAIN = 75
@@ -79,19 +84,46 @@ def spelled(problem: BaseException) -> str:
     return " ".join(line.split())
 
 
-def nearest(word: str, known: Iterable[str], right: str = "") -> str:
-    """Ask whether the closest of the known words was meant: ``"; did you mean a or b?"``, or say nothing at all.
+def nearest(word: str, known: Iterable[str], right: str = "", *, before: str = "") -> str:
+    """Ask whether one of the known words was meant: ``"; did you mean a or b?"``, or say nothing at all.
 
-    ``right``: what would be right is said besides, ``"; did you mean a? (expected a, b)"`` or ``"; expected a, b"``.
+    What the word means to people comes first, then what it begins, then what is spelled nearly so. ``right``: what
+    would be right is said besides, ``"; did you mean a? (expected a, b)"`` or ``"; expected a, b"``. ``before``: what
+    stands before each word where it is used.
     """
-    import difflib  # noqa: PLC0415  only to speak of a mistake, and every part would carry it
-
-    matches = difflib.get_close_matches(word, sorted(set(known)), n=3, cutoff=0.5)
+    matches = [f"{before}{name}" for name in _meant(word, sorted(set(known)))]
     if not matches:
         return f"; {right}" if right else ""
     *first, last = matches
     meant = f"{', '.join(first)} or {last}" if first else last
     return f"; did you mean {meant}?" + (f" ({right})" if right else "")
+
+
+def _meant(word: str, known: Sequence[str]) -> list[str]:
+    """Those of the known words, sorted, that may have been meant, the likeliest first; at most three."""
+    from difflib import SequenceMatcher  # noqa: PLC0415  only to speak of a mistake, and every part would carry it
+
+    from sysmond.synonyms import MEANT  # noqa: PLC0415  as above
+
+    there, lower = set(known), word.lower()
+    if same := [name for name in known if name.lower() in {lower, f"{lower}s", lower.removesuffix("s")}]:
+        return same[:SUGGESTED_MAX]
+    if synonyms := [name for name in MEANT.get(lower, ()) if name.partition("=")[0] in there]:
+        return synonyms[:SUGGESTED_MAX]
+    begun = (
+        [name for name in known if name.lstrip("'").startswith(lower)]
+        if len(lower.lstrip("-")) >= BEGINNING_MIN
+        else []
+    )
+    if begun:
+        return sorted(begun, key=len)[:SUGGESTED_MAX]
+    letters = sorted(lower)
+    likeness = {name: 1.0 if sorted(name) == letters else SequenceMatcher(None, name, word).ratio() for name in known}
+    least = max(LIKENESS_MIN, max(likeness.values(), default=0.0) - LIKENESS_SPREAD)
+    close = [name for name in known if likeness[name] >= least]
+    if not close:
+        return [name for name in known if len(name) >= BEGINNING_MIN and lower.startswith(name)][-1:]
+    return sorted(close, key=lambda name: -likeness[name])[:SUGGESTED_MAX]
 
 
 def expected(known: Iterable[str]) -> str:

@@ -164,7 +164,9 @@ def _labels(offer: Offer, pattern: Pattern, stats: Sequence[str], *, is_raw: boo
 
         spelled = [f"{pattern.table}/{name}" for name in known]
         meant = elsewhere.suggest_column(pattern.metric, pattern.table, known, offer.answers.aliases)
-        close = meant or nearest(f"{pattern.table}/{pattern.metric}", spelled) or f"; there are {', '.join(spelled)}"
+        close = (
+            meant or nearest(pattern.metric, known, before=f"{pattern.table}/") or f"; there are {', '.join(spelled)}"
+        )
         raise UsageError(f"there is no metric {f'{pattern.table}/{pattern.metric}'!r}{close}")
     is_one = not lasts(offer.table)
     labels = [

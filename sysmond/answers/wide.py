@@ -170,7 +170,9 @@ def match(
         left = [pattern for pattern in patterns if pattern not in empty]
         if empty and not left:
             raise Error(next(iter(empty.values()))) from None
-        return [SeriesKey(*key) for key in paths.select(left, known, long_tables, derived, line.aliases)], empty
+        declared = planned_tables(place)
+        chosen = paths.select(left, known, long_tables, derived, line.aliases, declared)
+        return [SeriesKey(*key) for key in chosen], empty
 
 
 def _empty(
@@ -209,7 +211,12 @@ def _is_restricted(matcher: paths.Matcher, folders: Folders) -> bool:
 
 def is_planned(table: str, folders: Folders) -> bool:
     """Whether the recorder has a probe of that table, though there may be nothing for it to read."""
-    return any(probe.table == table for probe in _planned(folders) or ())
+    return table in planned_tables(folders)
+
+
+def planned_tables(folders: Folders) -> list[str]:
+    """The tables of which the recorder has a probe."""
+    return [probe.table for probe in _planned(folders) or ()]
 
 
 def _planned(folders: Folders) -> "Sequence[PlannedProbe] | None":

@@ -182,7 +182,7 @@ def declared(line: Timeline, name: str) -> Table:
         raise Error(paths.not_recorded(name))
     from sysmond.machine.lock import elsewhere  # noqa: PLC0415  only for an error
 
-    raise paths.no_rows(name, known, hint=elsewhere(line.folders))
+    raise paths.no_rows(name, known, hint=elsewhere(line.folders), declared=wide.planned_tables(line.folders))
 
 
 def _specs(question: Question) -> list[Spec]:

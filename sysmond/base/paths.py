@@ -122,12 +122,13 @@ def select(
     others: Sequence[str] = (),
     derived: Callable[[], Iterable[Series]] = tuple,
     aliases: Callable[[], Iterable[tuple[str, str]]] = tuple,
+    declared: Iterable[str] = (),
 ) -> list[Series]:
     """Choose what the patterns mean: in the order of the patterns, then as given; each series once.
 
     ``others``: tables that have no series, but may have been meant. ``derived``: series that no wildcard means, but a
     metric that is named in full. ``aliases``: what tables say that other programs call their metrics: pairs of a name
-    and a path.
+    and a path. ``declared``: tables that may have been meant, too, though nothing of them is recorded.
 
     :raises UsageError: naming the first pattern that means none of them, and what comes nearest.
     """
@@ -149,9 +150,9 @@ def select(
             named = list(derived()) if named is None else named
             matching = [one for one in named if matcher.series(*one)]
             if not matching:
-                raise UsageError(_unknown(pattern, matcher, [*known, *named], others, aliases()))
+                raise UsageError(_unknown(pattern, matcher, [*known, *named], others, aliases(), declared))
         if not matching:
-            raise UsageError(_unknown(pattern, matcher, known, others, aliases()))
+            raise UsageError(_unknown(pattern, matcher, known, others, aliases(), declared))
         chosen.update(dict.fromkeys(matching))
     return list(chosen)
 
@@ -162,6 +163,7 @@ def _unknown(
     known: list[Series],
     others: Sequence[str],
     aliases: Iterable[tuple[str, str]],
+    declared: Iterable[str],
 ) -> str:
     """Say which part of a path is unknown; the parts before it are known."""
     from sysmond.base import elsewhere  # noqa: PLC0415  only to speak of a mistake
@@ -171,14 +173,14 @@ def _unknown(
         meant = elsewhere.suggest(pattern.text.partition("@")[0], aliases)
         if meant:
             return f"there is no table or metric {pattern.text!r}{meant}"
-        return f"there is no table {pattern.table!r}{_suggest(pattern.table, tables)}"
+        return f"there is no table {pattern.table!r}{_suggest(pattern.table, tables, declared)}"
     if not any(matcher.metric(table, metric) for table, metric, _ in known):
         spelled = {f"{table}/{metric}" for table, metric, _ in known if matcher.table(table)}
         wanted = f"{pattern.table}/{pattern.metric}"
         own = [path.partition("/")[2] for path in spelled]
-        declared = [(name, path.partition("/")[2]) for name, path in aliases if path.startswith(f"{pattern.table}/")]
-        meant = elsewhere.suggest_column(pattern.metric, pattern.table, own, declared)
-        return f"there is no metric {wanted!r}{meant or _suggest(wanted, spelled)}"
+        of_table = [(name, path.partition("/")[2]) for name, path in aliases if path.startswith(f"{pattern.table}/")]
+        meant = elsewhere.suggest_column(pattern.metric, pattern.table, own, of_table)
+        return f"there is no metric {wanted!r}{meant or _suggest(pattern.metric, own, before=f'{pattern.table}/')}"
     full = {series_path(*one) for one in known if matcher.metric(one[0], one[1])}
     instances = {path.partition("@")[2] for path in full}
     wanted = pattern.instance or ""
@@ -191,23 +193,26 @@ def not_recorded(table: str) -> str:
     return f"the table {table!r} is not recorded: {reason}"
 
 
-def no_rows(table: str, known: Collection[str], built_in: Collection[str] = (), hint: str = "") -> Error:
+def no_rows(
+    table: str, known: Collection[str], built_in: Collection[str] = (), hint: str = "", declared: Iterable[str] = ()
+) -> Error:
     """Why there are no rows of a table: nobody knows it, or, where nothing tells that, nothing of it is recorded yet.
 
-    ``known``: tables that are recorded. ``built_in``: those that may be. ``hint``: where it may be found.
+    ``known``: tables that are recorded. ``built_in``: those that may be. ``hint``: where it may be found. ``declared``:
+    tables that may have been meant, too.
     """
     if table in built_in or not known:
         return Error(f"table {table!r}: nothing of it is recorded yet{hint}")
-    return UsageError(f"there is no table {table!r}{_suggest(table, known)}")
+    return UsageError(f"there is no table {table!r}{_suggest(table, known, declared)}")
 
 
-def _suggest(wanted: str, known: Iterable[str]) -> str:
+def _suggest(wanted: str, known: Iterable[str], declared: Iterable[str] = (), *, before: str = "") -> str:
     names = sorted(set(known))
-    close = nearest(wanted, names)
+    close = nearest(wanted, [*names, *declared], before=before)
     if close or not names:
         return close
     more = f" and {len(names) - _NAMES_LISTED} more" if len(names) > _NAMES_LISTED else ""
-    return f"; there are {', '.join(names[:_NAMES_LISTED])}{more}"
+    return f"; there are {', '.join(before + name for name in names[:_NAMES_LISTED])}{more}"
 
 
 def find_boot(boot: str | int, known: Sequence[str]) -> str:

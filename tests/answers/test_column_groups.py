@@ -69,7 +69,7 @@ def test_what_was_recorded_before_a_column_came_has_the_others(archive: Archive)
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ("oi", "table 'process' has no column 'oi'; did you mean policy or io?"),
+        ("oi", "table 'process' has no column 'oi'; did you mean io?"),
         ("whom", "table 'process' has no column 'whom'; did you mean who"),
         ("who:sum", "table 'process' has no column 'who:sum'"),
         ("qqqqqq", "; groups who, times, memory, io, faults, switches, scheduling"),

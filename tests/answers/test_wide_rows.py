@@ -219,8 +219,13 @@ def test_a_table_that_a_probe_declares_and_nothing_has_is_not_taken_for_a_mistak
             ask()
         assert said in str(refusal.value)
         assert refusal.value.exit_code == 1
-    with pytest.raises(UsageError, match="there is no table 'disq'; did you mean disk"):
-        machine.archive.records("disq")
+    for ask in (
+        lambda: machine.archive.records("diss"),
+        lambda: machine.archive.select("diss/read_bytes"),
+        lambda: machine.archive.sql("SELECT * FROM diss"),
+    ):
+        with pytest.raises(UsageError, match="there is no table 'diss'; did you mean disc or disk"):
+            ask()
 
 
 def test_numbers_that_tell_apart_are_whole_in_pandas_too() -> None:

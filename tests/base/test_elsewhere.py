@@ -60,7 +60,7 @@ def test_how_a_meaning_is_spelled() -> None:
         ("node_cpu_seconds_total", "did you mean cpu/user or cpu/nice or cpu/system or cpu/idle or 4 more (node_cpu"),
         ("Toner", "there is no table or metric 'Toner'; did you mean ink/left?"),
         ("ink/toner", "there is no metric 'ink/toner'; did you mean left?"),
-        ("memory/toner", "there is no metric 'memory/toner'; did you mean memory/free"),
+        ("memory/toner", "there is no metric 'memory/toner'; there are memory/"),
         ("dusk", "there is no table 'dusk'; did you mean disk"),
     ],
 )

@@ -223,7 +223,8 @@ def test_fsck_names_hostile_files_in_one_line_each(recorded: Folders) -> None:
         printed = run("sysmond.__main__", *where(recorded), *words)
         assert r"a\x1b]0;T" in printed.out or "a\\u001b]0;T" in printed.out
         assert printed.err == ""
-    lines = run("sysmond.__main__", *where(recorded), "fsck").out.splitlines()
+    *lines, last = run("sysmond.__main__", *where(recorded), "fsck").out.splitlines()
+    assert " read, " in last
     assert all(line.startswith(recorded.state) for line in lines), lines
 
 

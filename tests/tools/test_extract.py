@@ -160,7 +160,7 @@ def test_without_a_path_everything_is_meant(archive: FakeArchive) -> None:
             ["--format=xyz"],
             "unknown format 'xyz'; there are csv, tsv, json, jsonl, kv, table, hdf5, parquet, arrow, openmetrics",
         ),
-        (["--stat=mean,maxx"], "statistic 'maxx': not known; did you mean max, tmax or mean? (expected mean, min"),
+        (["--stat=mean,maxx"], "statistic 'maxx': not known; did you mean max or tmax? (expected mean, min"),
         (["--stat="], "statistic '': not known; expected mean, min, max, tmax, first, last, sum, count, p0 to p100"),
         (["--stat=p101"], "statistic 'p101': not known; expected mean, min"),
         (["--from"], "--from/--since: expected one argument"),

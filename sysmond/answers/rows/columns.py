@@ -216,7 +216,8 @@ class Offer(NamedTuple):
 
         meant = elsewhere.suggest_column(label, self.table.name, self._plain(), self.answers.aliases)
         also = f"; groups {', '.join(groups)}" if groups else ""
-        return meant or nearest(label, [*self.specs, *groups]) or listed(self._plain()) + also
+        spelled = [*self.specs] if ":" in label else self._plain()
+        return meant or nearest(label, [*spelled, *groups]) or listed(self._plain()) + also
 
     def groups(self, labels: Iterable[str]) -> list[Spec]:
         """The columns by which rows are put together.

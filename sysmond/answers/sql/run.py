@@ -213,7 +213,11 @@ class _Source:
         for table in named:
             if table not in known and wide.is_planned(table, self._folders):
                 raise Error(f"query {query!r}: {paths.not_recorded(table)}")
-        wrong = f"there is no table {named[0]!r}{nearest(named[0], known)}" if named else "it names no table"
+        wrong = (
+            f"there is no table {named[0]!r}{nearest(named[0], [*known, *wide.planned_tables(self._folders)])}"
+            if named
+            else "it names no table"
+        )
         raise UsageError(f"query {query!r}: {wrong}; recorded are {', '.join(known)}")
 
     @property
