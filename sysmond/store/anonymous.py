@@ -5,6 +5,7 @@
 away with it. What is not listed here goes: texts of plugins, texts and details of events, why there are gaps.
 """
 
+import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -62,6 +63,12 @@ _NUMBERED_TEXTS = {
     ("smart", "model"): "model",
     ("battery", "model"): "model",
 }
+# What tables call a block device: the same disk has the same number in all of them.
+_DEVICE = "device"
+_ALSO_DEVICES = {"array": _DEVICE, "disk": _DEVICE}
+_FOLDER = "/dev/"
+# A disk, and which namespace and partition of it: smartctl asks about nvme0, of which the kernel reads nvme0n1.
+_PART = re.compile(r"((?:sd|hd|vd|xvd)[a-z]+|nvme\d+|mmcblk\d+)(n\d+)?(?:p?(\d+))?")
 # What events are about that is called alike on all machines, by kind: what may stand there is listed.
 _PLAIN_SUBJECTS = {
     "pressure": {"cpu", "io", "irq", "memory"},
@@ -124,6 +131,12 @@ class Anonymity:
     def _number(self, word: str, name: str) -> str:
         if name in _PLAIN_NAMES:
             return name
+        word = _ALSO_DEVICES.get(word, word)
+        if word == _DEVICE:
+            name = name.removeprefix(_FOLDER)  # So df(1) and swapon(8) spell it.
+            if (part := _PART.fullmatch(name)) and part[1] != name:
+                disk, namespace, partition = part.groups("")
+                return f"{self._number(word, disk)}{namespace}{partition and f'p{partition}'}"
         numbers = self._numbers.setdefault(word, {})
         return numbers.setdefault(name, f"{word}-{len(numbers) + 1}")
 

@@ -146,6 +146,30 @@ def test_what_is_called_alike_on_all_machines_stays(kind: str, subject: str, exp
     assert (nameless.kind, nameless.subject, nameless.text, nameless.detail) == (kind, expected, "", "")
 
 
+@pytest.mark.parametrize(
+    ("table", "instance", "expected"),
+    [
+        (Table("disk", (), "device"), "sda", "device-1"),
+        (Table("smart", (), "disk"), "sda", "device-1"),
+        (Table("smart_attribute", (), "disk:attribute"), "sda:194 temperature", "device-1:attribute-1"),
+        (Table("disk", (), "device"), "sda3", "device-1p3"),
+        (Table("swap", (), "device"), "/dev/sda3", "device-1p3"),
+        (Table("cgroup_io", (), "cgroup:device"), "/a:sda", "cgroup-1:device-1"),
+        (Table("smart", (), "disk"), "nvme0", "device-2"),
+        (Table("disk", (), "device"), "nvme0n1p2", "device-2n1p2"),
+        (Table("md", (), "array"), "md0", "device-3"),
+        (Table("md_member", (), "array:device"), "md0:nvme0n1", "device-3:device-2n1"),
+        (Table("disk", (), "device"), "md0", "device-3"),
+    ],
+)
+def test_a_disk_has_one_name_in_all_tables(table: Table, instance: str, expected: str) -> None:
+    names = Anonymity()
+    for disk in ("sda", "nvme0", "md0"):
+        names.instance(Table("disk", (), "device"), disk)
+    assert names.instance(table, instance) == expected
+    assert names.text("filesystem", "device", "/dev/sda1") == "device-1p1"
+
+
 def test_what_is_left_can_still_be_put_together(folders: Folders, tmp_path: Path) -> None:
     path = tmp_path / "nameless.sysmon"
     with path.open("wb") as file:
