@@ -16,12 +16,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from sysmon_tools import cgroup_deeds
+from sysmon_tools import cgroup_deeds, displays
+from sysmon_tools.asking_bus import asking
 from sysmon_tools.targets import GroupTarget
 from sysmon_tools.vital import why_not
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.timespec import format_step, parse_step
-from sysmond.bus.wire.adapter import Call, Connection, RemoteError, variant
+from sysmond.bus.wire.adapter import Connection, RemoteError, variant
 from sysmond.bus.wire.errors import UnavailableError
 from sysmond.errors import Error, NotPermittedError, UsageError
 
@@ -75,7 +76,7 @@ async def freeze(target: GroupTarget, for_s: int) -> str:
         async with _systemd_of(target) as systemd:
             await _freeze_unit(systemd, target, for_s)
     else:
-        _refuse_vital(target, target.path)
+        await _refuse_vital(target, target.path)
         await asyncio.to_thread(cgroup_deeds.freeze, target.path, for_s)
     return f"froze {target.name} for {format_step(for_s * SECOND_NS)}"
 
@@ -99,9 +100,9 @@ def timer_of(unit: str) -> str:
     return f"sysmon-thaw-{plain}.timer"
 
 
-def _refuse_vital(target: GroupTarget, path: str) -> None:
+async def _refuse_vital(target: GroupTarget, path: str) -> None:
     """:raises Error: where something is in it that must go on."""
-    reason = why_not(path, cgroup_deeds.presences(), os.getpid())
+    reason = why_not(path, cgroup_deeds.presences(), os.getpid(), await displays.holders())
     if reason:
         raise Error(f"{target.name} is not frozen: {reason}")
 
@@ -109,11 +110,11 @@ def _refuse_vital(target: GroupTarget, path: str) -> None:
 async def _freeze_unit(systemd: "_Systemd", target: GroupTarget, for_s: int) -> None:
     """Arm the thaw, then freeze; where that is refused, there is nothing to thaw any more."""
     path = await systemd.cgroup(target.unit)
-    _refuse_vital(target, path)
+    await _refuse_vital(target, path)
     await systemd.check(target.unit)
     await systemd.arm(target.unit, for_s)
     try:
-        _refuse_vital(target, path)  # Somebody may have been asked for a password meanwhile.
+        await _refuse_vital(target, path)  # Somebody may have been asked for a password meanwhile.
         await systemd.ask("FreezeUnit", "s", target.unit)
     except Error:
         with suppress(UnavailableError):  # Its timer is still there then.
@@ -129,23 +130,18 @@ async def _systemd_of(target: GroupTarget) -> AsyncIterator["_Systemd"]:
     """
     if target.uid not in {None, os.geteuid()}:
         raise NotPermittedError(f"{target.unit}: is a unit of user {target.uid}, whose own systemd alone has it")
+    is_there = False
     try:
-        connection = await Connection.connect("system" if target.uid is None else "session", _nobody, _ignore)
-    except UnavailableError as absence:
-        raise Error(f"{target.unit}: no bus to systemd: {absence}") from None
-    ended = asyncio.create_task(connection.lost())  # It ends all questions when the bus is gone.
-    try:
-        yield _Systemd(connection, is_user=target.uid is not None)
+        async with asking("system" if target.uid is None else "session") as bus:
+            is_there = True
+            yield _Systemd(bus, is_user=target.uid is not None)
     except RemoteError as refused:
         kind, _, text = str(refused).partition(": ")
         if kind.rpartition(".")[2] in _DENIED:
             raise NotPermittedError(f"{target.unit}: no permission: {text}") from None
         raise Error(f"{target.unit}: {text or kind}") from None
     except UnavailableError as silence:
-        raise Error(f"{target.unit}: {silence}") from None
-    finally:
-        connection.close()
-        await ended
+        raise Error(f"{target.unit}: {'' if is_there else 'no bus to systemd: '}{silence}") from None
 
 
 class _Systemd:
@@ -232,11 +228,3 @@ class _Systemd:
         where = (_SYSTEMD, str(path), _PROPERTIES)
         (value,) = await self._connection.ask(where, "Get", "ss", [f"{_SYSTEMD}.{kind}", name])
         return value.value
-
-
-def _nobody(call: Call) -> None:
-    call.refuse("org.freedesktop.DBus.Error.UnknownMethod", "there is no service here")
-
-
-def _ignore(signalled: Call) -> None:
-    del signalled

@@ -5,7 +5,8 @@ A frozen control group stands still with all that is below it. So one is refused
 below it: the first one, what systemd, D-Bus, logind, polkit and journald are, display servers, sshd, and all through
 which whoever asks is here: this program, its ancestors, and clients of terminal multiplexers with theirs.
 
-Processes are known by the names that the kernel has of them. One that calls itself so is in the way of freezing; one
+Processes are known by the names that the kernel has of them, and those that have a display by what ``displays`` learns
+of them as well. One that calls itself so is in the way of freezing; one
 that does harm by calling itself otherwise is nothing that this is about.
 """
 
@@ -35,6 +36,7 @@ _NAMES = {
 VITAL = {name[:_COMM_MAX]: why for name, why in _NAMES.items()}
 # These show a terminal inside another one, whose program is no ancestor of what runs in it.
 CLIENTS = frozenset({"tmux: client", "tmux: server", "screen", "SCREEN", "zellij"})
+_HAS_DISPLAY = "it has a display, or leads the session that has it"
 _OURS = "you are here through it"
 _SELF = "this is what you look at"
 
@@ -48,10 +50,11 @@ class Presence(NamedTuple):
     cgroup: str
 
 
-def why_not(path: str, processes: Iterable[Presence], own_pid: int) -> str:
+def why_not(path: str, processes: Iterable[Presence], own_pid: int, displays: Collection[int] = ()) -> str:
     """Say why a control group must not be frozen, naming the process that is the reason; empty where it may be.
 
     ``processes``: all of the machine. Where the first is not among them, not all are seen, and nothing may be frozen.
+    ``displays``: the numbers of those that have a display, whatever they are called.
     """
     known = {process.pid: process for process in processes}
     if not path.strip("/"):
@@ -61,7 +64,9 @@ def why_not(path: str, processes: Iterable[Presence], own_pid: int) -> str:
     seen_by = {own_pid, *(process.pid for process in known.values() if process.comm in CLIENTS)}
     ours = seen_by.union(*(ancestors(pid, known) for pid in seen_by))
     for process in sorted(known.values()):
-        if is_below(process.cgroup, path) and (reason := _reason(process, own_pid, ours)):
+        if not is_below(process.cgroup, path):
+            continue
+        if reason := _reason(process, own_pid, ours) or (_HAS_DISPLAY if process.pid in displays else ""):
             return f"process {process.pid} ({process.comm}) is in it: {reason}"
     return ""
 

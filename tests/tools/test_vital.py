@@ -68,6 +68,12 @@ def test_what_nobody_needs_to_come_back_may_be_frozen(path: str) -> None:
     assert why_not(path, DESKTOP, OWN) == ""
 
 
+def test_what_has_a_display_is_not_frozen_whatever_it_is_called() -> None:
+    path = f"{APPS}/firefox.scope"
+    assert why_not(path, DESKTOP, OWN, {28}).startswith("process 28 (Web Content) is in it: it has a display")
+    assert why_not(path, DESKTOP, OWN, {15, 999}) == ""
+
+
 def test_where_not_all_processes_are_seen_nothing_is_frozen() -> None:
     assert "hidepid" in why_not("/backup.slice", DESKTOP[1:], OWN)
     assert "hidepid" in why_not("/backup.slice", DESKTOP, 4711)
