@@ -17,9 +17,9 @@ from sysmon_tools.vital import Presence, is_below
 from sysmond.cgroups.tree import MOUNTINFO, hierarchies
 from sysmond.errors import Error, NotPermittedError, refusal
 
-_FREEZE, _PROCESSES = "cgroup.freeze", "cgroup.procs"
+_FREEZE, _EVENTS, _PROCESSES = "cgroup.freeze", "cgroup.events", "cgroup.procs"
 _V2 = "0::"
-_FROZEN, _RUNNING = "1", "0"
+_FROZEN, _RUNNING, _IS_FROZEN = "1", "0", "frozen 1"
 # As long as it is frozen, the guardian looks once a second: somebody else may have thawed it, and then it is done. The
 # clock goes on while the machine sleeps. What is sent to end the guardian thaws at once.
 _GUARDIAN = f"""
@@ -95,6 +95,24 @@ def thaw(path: str) -> None:
         raise _refused(path, problem) from None
 
 
+def frozen_by(root: str, path: str) -> str:
+    """The nearest control group that somebody froze, at a path or above it; empty where all of it runs.
+
+    ``root``: the folder of the root.
+
+    :raises OSError: where it is not there.
+    """
+    with open(f"{root}{path}/{_EVENTS}", encoding="ascii") as file:
+        if _IS_FROZEN not in file.read().split("\n"):
+            return ""
+    while path.strip("/"):
+        with open(f"{root}{path}/{_FREEZE}", encoding="ascii") as file:
+            if file.read().strip() == _FROZEN:
+                return path
+        path = path.rpartition("/")[0]
+    return ""
+
+
 def send(path: str, number: signal.Signals) -> int:
     """Send a signal to all processes in it and below it; gives how many there were.
 
@@ -122,6 +140,14 @@ def send(path: str, number: signal.Signals) -> int:
     if not sent:
         raise Error(f"{path}: there is no process in it")
     return sent
+
+
+def cgroup_of(pid: int) -> str:
+    """The control group of version 2 in which a process is.
+
+    :raises OSError: where it has ended.
+    """
+    return _cgroup(str(pid))
 
 
 def _cgroup(pid: str) -> str:

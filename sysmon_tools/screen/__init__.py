@@ -12,6 +12,7 @@ Comes in: keys, and an archive, which is asked as anybody can. Goes out: lines. 
 - ``own_recorder``: samples while the screen is open, where nobody records.
 - ``acting``: signals and priorities of processes, with the rights of who looks.
 - ``subjects``: what a row stands for, where something is to be done to it.
+- ``frozen``: what of the rows that are seen stands still, and by which control group.
 - ``lines``: lines and a table for any program of textual, which know of no archive.
 - ``app``: the program that puts them together.
 """

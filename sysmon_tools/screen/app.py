@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual import events
@@ -24,7 +24,8 @@ from sysmon_tools import moment_page
 from sysmon_tools.key_values import spelled_line
 from sysmon_tools.moment import last_view
 from sysmon_tools.panel import ASCII_SIGNS, SIGNS
-from sysmon_tools.screen import acting, keys, preferences, subjects
+from sysmon_tools.screen import acting, frozen, keys, preferences, subjects
+from sysmon_tools.screen.frozen import Frozen
 from sysmon_tools.screen.lines import Lines, TableLines
 from sysmon_tools.screen.look import (
     Around,
@@ -137,6 +138,7 @@ class SysmonApp(App[None]):
         self._rows = TableLines("rows")
         self._rows.is_ascii = is_ascii
         self._input = Input(id="prompt", compact=True)
+        self._frozen = Frozen()
         self._deeds = self._done()
 
     def compose(self) -> ComposeResult:
@@ -186,8 +188,13 @@ class SysmonApp(App[None]):
         self._look, self._page = page.look, page
         chosen = self._questions.chosen.get(self._sheet_name())
         self._rows.lengths = chosen.widths if chosen else {}
+        self._frozen.forget()
+        self._rows.note = self._note if page.look.is_live and page.look.view in frozen.VIEWS else None
         self._rows.draw(page.rows)
         self._draw()
+
+    def _note(self, cells: Mapping[str, str | None]) -> str:
+        return frozen.NOTE if self._frozen.by(self._look, cells) else ""
 
     def _go(self, look: Look) -> None:
         if look != self._look:
@@ -217,7 +224,7 @@ class SysmonApp(App[None]):
         self._top.draw([moment_page.head(scene, is_live=look.is_live) if scene else Text("sysmon  reading …")])
         said = [
             *(moment_page.remarks(scene) if scene else ()),
-            *(Text(line, "yellow") for line in (self._said, self._problem) if line),
+            *(Text(line, "yellow") for line in (self._said, self._thaw_line(), self._problem) if line),
         ]
         self._fill(self._remarks, said[: 1 if is_small else 3])
         labels = look.shown.curves if look.asked or is_small else None
@@ -232,6 +239,13 @@ class SysmonApp(App[None]):
         self._lists.draw(self._instead(width, height, says))
         footer = keys.footer(self._keys, is_live=look.is_live, is_snapshot=self._archive.is_snapshot)
         self._foot.draw([Text(footer if self._prompt is None else self._prompt.says, "dim")])
+
+    def _thaw_line(self) -> str:
+        """That what the row below the cursor is about is frozen, and what thaws it."""
+        if self._rows.note is None:
+            return ""
+        key = next(one.shown for _, group in self._keys.groups for one in group if one.action == subjects.THAW)
+        return self._frozen.says(self._look, self._rows.cells(), key)
 
     def _instead(self, width: int, height: int, says: str) -> list[Text]:
         """What stands where rows would: the help, why there are none, or the overview's lists."""

@@ -4,7 +4,7 @@
 They get lines and fields, and know no archive. A table spells only the rows that are seen: ten thousand scroll as ten.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from textual import events
 from textual.geometry import Size
@@ -22,6 +22,8 @@ from sysmond.base.terminal import printable
 TEXT_MAX = 24
 _BETWEEN = "  "
 _TREE_COLUMNS = ("comm", "instance")
+# What a row is about stands in one of these; behind it what is to be noted of that.
+_NAMES = ("comm", "instance", "unit", "user_unit")
 
 
 class Lines(Widget):
@@ -74,6 +76,8 @@ class TableLines(ScrollView, can_focus=False):
         self.at = 0
         self.searched = ""
         self.is_ascii = False
+        # What is to be noted of what a row is about, by its texts; None for nothing of any row.
+        self.note: Callable[[Mapping[str, str | None]], str] | None = None
         # How long the texts of some columns may be.
         self.lengths: Mapping[str, int] = {}
         self._stays = stays
@@ -210,6 +214,7 @@ class TableLines(ScrollView, can_focus=False):
         row = self.rows.order[at]
         shown = self._shown()
         cells = []
+        note = self.note(self.rows.cells(at)) if self.note else ""
         for field in shown:
             text = printable(field.cell(row) or "–" if field.is_text else field.cell(row) or "-")
             if self.rows.before and field.name in _TREE_COLUMNS:
@@ -218,6 +223,8 @@ class TableLines(ScrollView, can_focus=False):
                 longest = self.lengths.get(field.name, TEXT_MAX)
                 text = clipped(text, longest + len(self.rows.before[at] if self.rows.before else ""),
                                is_ascii=self.is_ascii)  # fmt: skip
+                if field.name in _NAMES:
+                    text += note
                 self._widths[field.name] = max(self._widths.get(field.name, 0), length(text))
             spaces = " " * max(0, self._width(field) - length(text))
             cells.append(text + spaces if field.is_text else spaces + text)

@@ -21,6 +21,7 @@ from sysmon_tools import cgroup_deeds, unit_deeds
 from sysmon_tools.grid import Field
 from sysmon_tools.screen import look
 from sysmon_tools.screen.app import SysmonApp
+from sysmon_tools.screen.frozen import Frozen
 from sysmon_tools.screen.question import SheetRows
 from sysmon_tools.targets import GroupTarget
 from sysmond.errors import Error, NotPermittedError, UsageError
@@ -314,6 +315,61 @@ def test_keys_of_the_screen_freeze_and_thaw_the_row_that_was_meant(sleepers: Sle
     assert f"freeze {sleepers.path}, for (at most 10min)" in asked
     assert f"thaw {sleepers.path}" in asked_then
     assert (is_frozen, is_still_frozen) == ("True", "False")
+
+
+def test_the_screen_marks_what_is_frozen_and_says_what_thaws_it(sleepers: Sleepers, tmp_path: Path) -> None:
+    archive = Archive(stuck(tmp_path, ""))
+    below, process = sleepers.processes
+
+    def field(name: str, text: str) -> Field:
+        return Field(name, lambda _: text, is_text=True)
+
+    def shown(view: str, *, is_live: bool = True, **cells: str) -> str:
+        rows = SheetRows([field(name, text) for name, text in cells.items()], [0])
+
+        async def lines() -> str:
+            live = look.opened(look.live(STALL_NS), view)._replace(is_live=is_live)
+            app = SysmonApp(archive, live, argparse.Namespace(), now=lambda: STALL_NS)
+            async with app.run_test(size=(150, 30)) as pilot:
+                await screens.settled(pilot)
+                app._rows.note = app._note if is_live else None
+                app._rows.draw(rows)
+                app._draw()
+                app._lists.display, app._rows.display = False, True
+                await pilot.pause()
+                return screens.seen(app)
+
+        return asyncio.run(lines())
+
+    assert "(frozen)" not in shown("cgroups", instance=sleepers.path)
+    cgroup_deeds.freeze(sleepers.path, LONG_S)
+    wait_until(sleepers.is_frozen)
+    itself = shown("cgroups", instance=sleepers.path, more="x")
+    assert f"{sleepers.path[:20]}" in itself
+    assert "(frozen)" in itself
+    assert f"{sleepers.path} is frozen: U thaws it" in itself
+    assert f"frozen with {sleepers.path}, in" in shown("cgroups", instance=f"{sleepers.path}/below", more="x")
+    of_process = shown("processes", pid=str(process.pid), comm="sleep", more="x")
+    assert "sleep (frozen)" in of_process
+    assert f"frozen with {sleepers.path}, in 'c' cgroups or 'u' units: U thaws it there" in of_process
+    assert below.pid != process.pid
+    assert "(frozen)" not in shown("processes", is_live=False, pid=str(process.pid), comm="sleep", more="x")
+    assert "(frozen)" not in shown("processes", pid=str(os.getpid()), comm="pytest", more="x")
+    cgroup_deeds.thaw(sleepers.path)
+
+
+def test_a_unit_that_is_frozen_is_known_by_the_control_group_of_its_name(
+    systemd: OwnSystemd, unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroup_deeds, "folder_of", lambda _: systemd.cgroup)
+    tells, units = Frozen(), look.opened(look.live(STALL_NS), "units")
+    assert tells.by(units, {"unit": unit}) == ""
+    systemd.systemctl("freeze", unit)
+    assert tells.by(units, {"unit": unit}) == ""  # As it was known for these rows.
+    tells.forget()
+    assert tells.by(units, {"unit": unit}).endswith(f"/{unit}")
+    assert tells.says(units, {"unit": unit}, "U") == f"{unit} is frozen: U thaws it"
+    assert tells.by(units, {"unit": "nobody.service"}) == ""
 
 
 def test_where_we_are_ourselves_is_not_frozen() -> None:
