@@ -28,14 +28,15 @@ _STYLE = (
     + "".join(f".d{depth}{{padding-left:{depth * boot_svg.INDENT}px}}" for depth in range(boot_svg.DEPTH_MAX + 1))
 )
 _KEYS = (
-    "Drag or ← → to move, + and − or the wheel with Ctrl to zoom, 0 or a double-click for all;"
+    "Drag or ← → to move, + and −, two fingers or the wheel with Ctrl to zoom, 0 or a double-click for all;"
     " a click on a bar says below what it is."
 )
 
 
 def draw(scene: BootScene, style: Style) -> str:
     """The text of an HTML file."""
-    script = (files("sysmon_tools") / "web" / "bootchart.js").read_text(encoding="utf-8")
+    web = files("sysmon_tools") / "web"
+    script = "\n".join((web / name).read_text(encoding="utf-8") for name in ("fingers.js", "bootchart.js"))
     policy = f"default-src 'none'; script-src {hash_of(script)}; style-src {hash_of(_STYLE)}"
     title, phases, how = boot_svg.heading(scene, style)
     names, bars = _rows(scene)

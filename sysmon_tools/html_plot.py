@@ -28,17 +28,20 @@ _DIGITS = 4
 _STYLE = (
     ":root{color-scheme:light dark}body{font:14px system-ui,sans-serif;margin:1em auto;max-width:1200px;padding:0 1em}"
     "h1{font-size:1.2em}p{color:#888}table{border-collapse:collapse}td{padding:.1em 1em .1em 0;vertical-align:top}"
+    ".u-over{touch-action:pan-y}"
 )
-_KEYS = "Drag, turn the wheel or press + to zoom in, ← → to move, 0 or double-click for all."
+_KEYS = (
+    "Drag, turn the wheel or press + to zoom in, ← → to move, 0 or double-click for all;"
+    " one finger moves, two fingers zoom."
+)
 
 
 def draw(pictures: Sequence[Picture], title: str, style: Style) -> str:
     """The text of an HTML file; ``pictures``: the same curves of the same range, the coarsest first."""
     web = files("sysmon_tools") / "web"
-    library, own, look = (
-        (web / name).read_text(encoding="utf-8") for name in ("uPlot.iife.min.js", "curves.js", "uPlot.min.css")
-    )
-    script, css = f"{library}\n{own}", f"{look}\n{_STYLE}"
+    names = ("uPlot.iife.min.js", "fingers.js", "curves.js", "uPlot.min.css")
+    *scripts, look = ((web / name).read_text(encoding="utf-8") for name in names)
+    script, css = "\n".join(scripts), f"{look}\n{_STYLE}"
     policy = f"default-src 'none'; script-src {hash_of(script)}; style-src {hash_of(css)}"
     # Within a script element '<' could end it, whatever JSON says.
     said = json.dumps(_page(pictures), separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")

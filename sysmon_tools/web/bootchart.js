@@ -43,16 +43,19 @@
     const under = event => seen[0] + (seen[1] - seen[0]) * (event.clientX - bars.getBoundingClientRect().left) / bars.clientWidth;
     const all = () => show(...whole);
 
-    // A drag moves the chart; a click says in words what is there, so that it can be selected.
+    // A drag moves the chart; a click, or a tap, says in words what is there, so that it can be selected.
+    fingersOn(bars, () => seen, show);
     let grip = null, moved = false;
     bars.addEventListener("pointerdown", event => {
         if (event.button) return;
-        grip = event.clientX, moved = false;
+        moved = grip !== null; // A second finger is no tap.
+        grip = event.clientX;
         bars.setPointerCapture(event.pointerId);
     });
     bars.addEventListener("pointermove", event => {
         if (grip === null || !moved && Math.abs(event.clientX - grip) < 4) return;
         moved = true;
+        if (event.pointerType === "touch") return;
         pan((grip - event.clientX) / bars.clientWidth);
         grip = event.clientX;
     });

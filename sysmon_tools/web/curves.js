@@ -102,6 +102,7 @@
                 }],
             },
         }, rows(number), room);
+        fingersOn(chart.over, () => seen, show);
         chart.over.addEventListener("dblclick", () => show(...whole));
         chart.over.addEventListener("wheel", event => {
             event.preventDefault();

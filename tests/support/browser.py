@@ -13,6 +13,7 @@ from typing import Any
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 _ANSWER_BYTES_MAX = 1 << 24
 _OPENED = "document.readyState === 'complete' && location.href !== 'about:blank'"
+_NEXT_FRAME = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
 class BrowserPage:
@@ -22,6 +23,7 @@ class BrowserPage:
         """``orders``, ``answers``: descriptors of the pipe of the browser."""
         self._orders, self._answers = orders, answers
         self._number = 0
+        self._fingers = 0
         self._waiting = b""
         self._session = ""
         targets = self.order("Target.getTargets")["targetInfos"]
@@ -68,6 +70,14 @@ class BrowserPage:
         """Turn the wheel at a place, downwards if ``turned`` is positive."""
         how: dict[str, object] = {"deltaX": 0, "deltaY": turned, "modifiers": 2 if has_control else 0}
         self.order("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, **how)
+
+    def touch(self, *places: tuple[float, float]) -> None:
+        """Put fingers on these places, or move those that are there; none lifts them."""
+        kind = "touchEnd" if not places else "touchMove" if self._fingers == len(places) else "touchStart"
+        self._fingers = len(places)
+        points = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(places)]
+        self.order("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+        self.order("Runtime.evaluate", expression=_NEXT_FRAME, awaitPromise=True)  # Moves come with a frame.
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._waiting:

@@ -342,6 +342,30 @@ def test_a_page_zooms_and_moves_by_keys_pointer_and_buttons(folders: Folders, tm
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here")
+def test_fingers_move_a_page_and_zoom_it(folders: Folders, tmp_path: Path) -> None:
+    def seen() -> list[float]:
+        left, _, width, _ = map(float, page.ask("bars.getAttribute('viewBox')").split())
+        return [left, left + width]
+
+    def at(part: float) -> tuple[float, float]:
+        return left + width * part, top + 5
+
+    with opened(page_of(folders, tmp_path).as_uri() + "#5-9", tmp_path) as page:
+        left, top, width = page.ask("(r => [r.left, r.top, r.width])(bars.getBoundingClientRect())")
+        page.touch(at(0.5))
+        page.touch(at(0.25))
+        assert seen() == pytest.approx([6000, 10_000], rel=0.01)
+        page.touch()
+        page.touch(at(0.25), at(0.75))
+        page.touch(at(0.0), at(1.0))
+        assert seen() == pytest.approx([7000, 9000], rel=0.01)
+        page.touch(at(0.9), at(0.1))  # They have passed each other, which says nothing.
+        assert 0 < seen()[1] - seen()[0] <= LAST_S * 1000 + 5500
+        page.touch()
+        assert page.ask("told.textContent") == ""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium here")
 def test_a_page_shows_hostile_names_as_text_that_can_be_selected(folders: Folders, tmp_path: Path) -> None:
     with opened(page_of(folders, tmp_path).as_uri() + "#9-16", tmp_path) as page:
         assert page.ask("bars.getAttribute('viewBox')").startswith("9000 0 7000 ")

@@ -28,6 +28,7 @@ from sysmond.base.timespec import Notation
 from sysmond.errors import UsageError
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
+from tests.support.browser import opened
 from tests.support.longarchive import BOOTED_NS
 from tests.support.stall import FIRST_S, SECONDS, stuck
 from tests.support.usage import one_line
@@ -248,6 +249,25 @@ def test_a_page_zooms_to_finer_values(folders: Folders, tmp_path: Path) -> None:
     assert "a value each 1 s" in closer
     assert "disk error" in whole
     assert "disk/utilization@sda" in whole.partition("u-legend")[2]
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium here")
+def test_fingers_move_a_page_and_zoom_it_to_finer_values(folders: Folders, tmp_path: Path) -> None:
+    file = tmp_path / "disk.html"
+    assert run(folders, "plot", "disk/utilization@sda", "--utc", *span(), "-o", str(file)) == 0
+    with opened(file.as_uri(), tmp_path) as page:
+        assert "a value each 5 s" in page.ask("told.textContent")
+        left, top, width = page.ask(
+            "(r => [r.left, r.top + 20, r.width])(document.querySelector('.u-over').getBoundingClientRect())"
+        )
+        page.touch((left + width * 0.48, top), (left + width * 0.52, top))
+        page.touch((left + width * 0.1, top), (left + width * 0.9, top))
+        assert "a value each 1 s" in (closer := page.ask("told.textContent"))
+        page.touch((left + width * 0.9, top))
+        page.touch((left + width * 0.1, top))
+        assert "a value each 1 s" in (moved := page.ask("told.textContent"))
+        assert moved != closer
+        page.touch()
 
 
 def in_browser(address: str, folder: Path) -> str:
