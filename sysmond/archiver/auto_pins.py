@@ -26,9 +26,8 @@ from sysmond.plan import plan as plans
 from sysmond.plan.plan import ArchiverSettings
 from sysmond.store import pins
 from sysmond.store.of_ring import Recording, SeriesKey
-from sysmond.store.pins import Pin, joined
+from sysmond.store.pins import BY_ITSELF, Pin, joined
 
-BY = "sysmond"
 # How much of what came before and after is kept with an incident.
 AROUND_NS = 300 * SECOND_NS
 # Pressure is recorded in hundredths of a percent of ten seconds.
@@ -71,8 +70,8 @@ def pin(folders: Folders, recording: Recording) -> None:
 def pins_of(recording: Recording, settings: ArchiverSettings = USUAL, before: Stand = UNKNOWN) -> list[Pin]:
     """The spans to pin, in order of time. ``before``: where the count stood."""
     killed = _killed(recording, before) if KILLED in settings.pin_kinds else ()
-    told = _told(recording, settings.pin_kinds)
-    return joined([*killed, *_stalled(recording, settings.pin_pressure_percent), *told])
+    others = _by_events(recording, settings.pin_kinds)
+    return joined([*killed, *_stalled(recording, settings.pin_pressure_percent), *others])
 
 
 def stand(recording: Recording, before: Stand = UNKNOWN) -> Stand:
@@ -111,8 +110,8 @@ def _stalled(recording: Recording, pressure_percent: int) -> Iterator[Pin]:
                 yield from _around(course.utc_ns(block.ticks[is_full]), STALLS[key])
 
 
-def _told(recording: Recording, kinds: Collection[str]) -> Iterator[Pin]:
-    """Around events of these kinds, each when it happened: of that nobody knows it was later than it was recorded."""
+def _by_events(recording: Recording, kinds: Collection[str]) -> Iterator[Pin]:
+    """Around events of these kinds, each when it happened: never later than it was recorded, whatever a log says."""
     moments_ns: dict[str, list[int]] = defaultdict(list)
     for event in recording.events:
         if event.kind in kinds:
@@ -130,7 +129,7 @@ def _around(utc_ns: Int64Array, why: str) -> Iterator[Pin]:
         if len(run):
             start_ns, end_ns = int(run[0]) - AROUND_NS, int(run[-1]) + AROUND_NS
             if 0 < end_ns <= TIME_MAX_NS:  # Else the clock was far off.
-                yield Pin(max(0, start_ns), end_ns, why, BY)
+                yield Pin(max(0, start_ns), end_ns, why, BY_ITSELF)
 
 
 def _read(folder: str) -> Stand:

@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The share of pins that sysmond makes by itself: of a day so much that it takes a tenth of the pins' budget at most.
 
-What a pinned second takes is judged by the files there are: how many bytes came to the disk in which time. What is
-beyond the share is not pinned, and counted.
+What a pinned second takes is judged by the files there are: how many bytes they have, and how much time. What is beyond
+the share is not pinned, and counted.
 """
 
 from collections.abc import Sequence
 
 from sysmond.archiver import retention_job
-from sysmond.archiver.auto_pins import AROUND_NS, BY
+from sysmond.archiver.auto_pins import AROUND_NS
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import FINEST_TIER
+from sysmond.base.timespec import TIME_MAX_NS
 from sysmond.machine import mounts
 from sysmond.machine.folders import Folders
 from sysmond.plan import plan as plans
 from sysmond.plan import retention
 from sysmond.store import pins
-from sysmond.store.pins import Pin
+from sysmond.store.pins import BY_ITSELF, Pin
 
 DAY_NS = 86_400 * SECOND_NS
 PART = 10
-# Files of less time do not tell how fast an archive grows: until then there is room for everything.
-GROWTH_NS_MIN = 3600 * SECOND_NS
+# Less does not tell what a second takes; until then there is room for everything.
+RECORDED_NS_MIN = 3600 * SECOND_NS
 
 
 def collect(folders: Folders) -> tuple[int, int]:
@@ -43,10 +44,10 @@ def within(there: Sequence[Pin], new: Sequence[Pin], share_ns: int) -> list[Pin]
     """
     chosen: list[Pin] = []
     for pin in sorted(new):
-        if pin.by != BY:
+        if pin.by != BY_ITSELF:
             chosen.append(pin)
             continue
-        own = [other for other in (*there, *chosen) if other.by == BY]
+        own = [other for other in (*there, *chosen) if other.by == BY_ITSELF]
         onset = pin._replace(end_ns=min(pin.end_ns, pin.start_ns + 2 * AROUND_NS))
         chosen += [part for part in dict.fromkeys((pin, onset)) if _fits(own, part, share_ns)][:1]
     return chosen
@@ -55,18 +56,19 @@ def within(there: Sequence[Pin], new: Sequence[Pin], share_ns: int) -> list[Pin]
 def _fits(own: Sequence[Pin], pin: Pin, share_ns: int) -> bool:
     """Whether no day that a pin is in would have too much with it; what is pinned already takes nothing."""
     ends_ns = {other.end_ns for other in own if pin.end_ns <= other.end_ns < pin.end_ns + DAY_NS} | {pin.end_ns}
+    before = [other[:2] for other in own]
     for end_ns in ends_ns:
-        length_ns = _length_ns([*own, pin], end_ns - DAY_NS, end_ns)
-        if length_ns > share_ns and length_ns > _length_ns(own, end_ns - DAY_NS, end_ns):
+        length_ns = _length_ns([*before, pin[:2]], end_ns - DAY_NS, end_ns)
+        if length_ns > share_ns and length_ns > _length_ns(before, end_ns - DAY_NS, end_ns):
             return False
     return True
 
 
-def _length_ns(spans: Sequence[Pin], start_ns: int, end_ns: int) -> int:
-    """How much of a span of time is pinned."""
+def _length_ns(spans: Sequence[tuple[int, int]], start_ns: int, end_ns: int) -> int:
+    """How much of the time between two moments is in any of these spans."""
     length_ns, reached_ns = 0, start_ns
-    for span in sorted(spans):
-        begin_ns, stop_ns = max(span.start_ns, reached_ns), min(span.end_ns, end_ns)
+    for first_ns, last_ns in sorted(spans):
+        begin_ns, stop_ns = max(first_ns, reached_ns), min(last_ns, end_ns)
         if begin_ns < stop_ns:
             length_ns += stop_ns - begin_ns
             reached_ns = stop_ns
@@ -82,10 +84,9 @@ def _share_ns(folders: Folders) -> int:
     settings = retention.fitted(plan.archiver, mounts.capacity_bytes(folders.state))
     shares_ns = [DAY_NS]
     for is_long in (False, True):
-        paths = retention_job.paths(folders, FINEST_TIER, is_long=is_long)
-        files = sorted(retention_job.looked_at(paths), key=lambda file: file.written_ns)
-        lasted_ns = files[-1].written_ns - files[0].written_ns if files else 0
-        grown_bytes = sum(file.size_bytes for file in files[1:])  # Of the first nobody knows in which time it grew.
-        if lasted_ns >= GROWTH_NS_MIN and grown_bytes:
-            shares_ns.append(settings.pins_bytes * lasted_ns // (PART * grown_bytes))
+        files = list(retention_job.stored(folders, FINEST_TIER, is_long=is_long))
+        lasted_ns = _length_ns([(file.first_ns, file.last_ns) for file in files], 0, TIME_MAX_NS)
+        if lasted_ns >= RECORDED_NS_MIN:
+            size_bytes = sum(file.size_bytes for file in files)
+            shares_ns.append(settings.pins_bytes * lasted_ns // (PART * size_bytes))
     return min(shares_ns)

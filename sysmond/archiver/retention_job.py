@@ -95,9 +95,9 @@ class Keeper:
         """Remove what must go before so many bytes are written; gives the paths of what went."""
         limit = self._limits.get(tier, NO_LIMIT)
         waiting = _waiting(self._folders, is_long=self._is_long) if tier == FINEST_TIER else ()
-        elsewhere_bytes = sum(looked_at.disk_bytes for looked_at in looked_at(waiting))
+        elsewhere_bytes = sum(looked_at.disk_bytes for looked_at in _looked_at(waiting))
         there_bytes = sum(
-            looked_at.size_bytes for looked_at in looked_at(paths(self._folders, tier, is_long=self._is_long))
+            looked_at.size_bytes for looked_at in _looked_at(paths(self._folders, tier, is_long=self._is_long))
         )
         taken_bytes = there_bytes + max(elsewhere_bytes, limit.ram_bytes)
         limit = limit._replace(budget_bytes=min(limit.budget_bytes, taken_bytes + self._left_bytes()))
@@ -125,7 +125,7 @@ class Keeper:
 
     def _has_old(self, tier: str, age_ns: int) -> bool:
         """Whether any file was written so long ago that it may be too old: what is in it is no younger."""
-        written = (looked_at.written_ns for looked_at in looked_at(paths(self._folders, tier, is_long=self._is_long)))
+        written = (looked_at.written_ns for looked_at in _looked_at(paths(self._folders, tier, is_long=self._is_long)))
         return bool(age_ns) and (tier != EVENTS or any(at_ns < time.time_ns() - age_ns for at_ns in written))
 
     def _left_bytes(self) -> int:
@@ -164,7 +164,7 @@ def _as_noted(noted: dict[str, Any]) -> Believed:
 def _pinned(folders: Folders) -> list[PinnedSpan]:
     """What is pinned; where that cannot be read, everything, as far as the pins' own budget reaches."""
     try:
-        return [PinnedSpan(pin.start_ns, pin.end_ns) for pin in pins.read(folders.state)]
+        return [PinnedSpan(pin.start_ns, pin.end_ns, pin.by != pins.BY_ITSELF) for pin in pins.read(folders.state)]
     except Error:
         return [PinnedSpan(0, TIME_MAX_NS)]
 
@@ -181,7 +181,7 @@ def stored(folders: Folders, tier: str, *, is_long: bool) -> Iterator[StoredFile
 
     span_ns = coding_of(is_long=is_long).span_ns
     for path in paths(folders, tier, is_long=is_long):
-        for status in looked_at([path]):
+        for status in _looked_at([path]):
             # The rows of one that is damaged are of no use, its bytes count: it goes in its turn.
             first_ns = last_ns = status.written_ns
             with suppress(Error):
@@ -200,7 +200,7 @@ def _files(places: Iterable[str]) -> Iterator[str]:
             yield from (f"{folder}/{file}" for file in archive.files(folder))
 
 
-def looked_at(paths: Iterable[str]) -> Iterator[FileStatus]:
+def _looked_at(paths: Iterable[str]) -> Iterator[FileStatus]:
     """The files that are there; one that nobody can look at takes no room, and cannot be removed."""
     for path in paths:
         with suppress(FileNotFoundError, CorruptError):

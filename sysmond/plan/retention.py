@@ -81,10 +81,11 @@ def believe(before: Believed, boot: str, boottime_ns: int, wall_ns: int) -> Beli
 
 
 class PinnedSpan(NamedTuple):
-    """A pinned span of time, half-open, UTC nanoseconds."""
+    """A pinned span of time, half-open, UTC nanoseconds. ``by_people``: those come first."""
 
     start_ns: int
     end_ns: int
+    by_people: bool = True
 
 
 def of_settings(settings: ArchiverSettings) -> tuple[dict[str, Limit], int]:
@@ -144,16 +145,19 @@ def expired(
 
     ``now_ns``: what is believed to be the time. ``elsewhere_bytes``: what of the same budget lies in RAM; as much as
     may come to lie there before it is written is kept free. Pinned
-    files count against their own budget, the newest of them first; what does not fit there is treated like any other
-    file.
+    files count against their own budget: first what people pinned, and of each the newest; what does not fit there is
+    treated like any other file.
     """
     ordered = sorted(files, key=lambda file: (file.last_ns, file.path))
     protected: set[str] = set()
     room = pins_budget_bytes
-    for file in reversed(ordered):
-        if any(pin.start_ns <= file.last_ns and file.first_ns < pin.end_ns for pin in pins) and file.size_bytes <= room:
-            room -= file.size_bytes
-            protected.add(file.path)
+    for by_people in (True, False):
+        spans = [pin for pin in pins if pin.by_people is by_people]
+        for file in reversed([file for file in ordered if file.path not in protected]):
+            is_pinned = any(pin.start_ns <= file.last_ns and file.first_ns < pin.end_ns for pin in spans)
+            if is_pinned and file.size_bytes <= room:
+                room -= file.size_bytes
+                protected.add(file.path)
     free = [file for file in ordered if file.path not in protected]
     oldest_ns = now_ns - limit.age_ns
     going = [file for file in free if limit.age_ns and max(file.last_ns, file.written_ns) < oldest_ns]

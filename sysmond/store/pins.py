@@ -16,6 +16,8 @@ from sysmond.machine.folders import Folders, check_trusted
 from sysmond.machine.lock import only_one
 
 FILE = "pins.json"
+# Who pinned it, where nobody did.
+BY_ITSELF = "sysmond"
 LOCK_FILE = "pins.lock"
 # Whoever changes pins is done within milliseconds, but for a disk that hangs.
 WAIT_S = 5.0

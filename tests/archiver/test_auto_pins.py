@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sysmond.archiver import auto_pins
-from sysmond.archiver.auto_pins import AROUND_NS, BY, KILLS, STALLS
+from sysmond.archiver.auto_pins import AROUND_NS, KILLS, STALLS
 from sysmond.base.clock import Relation
 from sysmond.base.model import ABSENT, Sensitivity
 from sysmond.machine.folders import Folders
@@ -15,6 +15,7 @@ from sysmond.plan import plan
 from sysmond.plan.plan import ArchiverSettings
 from sysmond.store import pins
 from sysmond.store.of_ring import BootEvent, MemoryBlock, Recording, Strand
+from sysmond.store.pins import BY_ITSELF as BY
 from sysmond.store.pins import Pin
 
 BOOT = "a" * 32

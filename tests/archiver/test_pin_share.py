@@ -2,7 +2,6 @@
 """What sysmond pins by itself stays within its share of a day; what people pin is theirs."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -10,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysmond.archiver import pin_share
-from sysmond.archiver.auto_pins import AROUND_NS, BY
+from sysmond.archiver.auto_pins import AROUND_NS
 from sysmond.archiver.pin_share import DAY_NS, within
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import Sensitivity
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders, create, create_classes
 from sysmond.plan import plan
-from sysmond.store import archive, pins
-from sysmond.store.archive import Name
+from sysmond.store import pins
+from sysmond.store.pins import BY_ITSELF as BY
 from sysmond.store.pins import Pin
 from tests.archiver.test_archiver import Station, stop
+from tests.archiver.test_retention_job import put
 from tests.support.waiting import wait_until
 
 MINUTE_NS = 60 * SECOND_NS
@@ -39,7 +38,9 @@ def own(start_min: int, length_min: int = 10) -> Pin:
     st.lists(st.integers(0, 5300), max_size=5),
 )
 def test_no_day_has_more_than_the_share(spans: list[tuple[int, int]], share_min: int, moments_min: list[int]) -> None:
-    chosen = within([], [own(*span) for span in spans], share_min * MINUTE_NS)
+    # Some are told late: others, after them, are pinned already.
+    before = within([], [own(*span) for span in spans[::2]], share_min * MINUTE_NS)
+    chosen = [*before, *within(before, [own(*span) for span in spans[1::2]], share_min * MINUTE_NS)]
     for moment in [*moments_min, *(start for start, _ in spans)]:
         pinned = {
             minute
@@ -73,37 +74,31 @@ def folders(tmp_path: Path) -> Folders:
     return made
 
 
-def file(folders: Folders, number: int, hours_ago: int, size: int) -> None:
-    """A file of rows that came to the disk so long ago."""
-    path = f"{archive.disk_folder(folders, Sensitivity.PUBLIC)}/{Name(BOOT, number, number).file}"
-    Path(path).write_bytes(b"x" * size)
-    at_s = time.time() - hours_ago * 3600
-    os.utime(path, (at_s, at_s))
-
-
 def settle(folders: Folders, pins_bytes: int) -> None:
     settings = plan.ArchiverSettings(pins_bytes=pins_bytes)
     plan.write(plan.Plan((), archiver=settings), f"{folders.runtime}/plan.json")
 
 
-def test_the_share_is_what_a_tenth_of_the_budget_holds_as_fast_as_files_grow(folders: Folders) -> None:
-    # An hour takes 6 kB, so of 60 kB a tenth is an hour.
-    settle(folders, 60_000)
-    file(folders, 1, 10, 99_000)
-    file(folders, 2, 5, 30_000)
-    file(folders, 3, 0, 30_000)
-    pins.add(f"{folders.runtime}/archiver", [own(60 * number) for number in range(9)])
-    assert pin_share.collect(folders) == (6, 3)
-    assert pins.read(folders.state) == [own(60 * number) for number in range(6)]
-    assert pins.read(f"{folders.runtime}/archiver") == []
+def wait_for_pins(folders: Folders, count: int) -> list[Pin]:
+    """Have so many incidents, an hour apart, wait for the disk."""
+    waiting = [own(60 * number) for number in range(count)]
+    pins.add(pins.waiting(folders), waiting)
+    return waiting
+
+
+def test_the_share_is_what_a_tenth_of_the_budget_holds_at_what_a_second_takes(folders: Folders) -> None:
+    size_bytes = sum(put(folders, number) for number in range(20))  # Of 200 s each.
+    settle(folders, 10 * size_bytes * 30 * 60 // (20 * 199) + 10)  # A tenth of it holds half an hour.
+    waiting = wait_for_pins(folders, 9)
+    assert pin_share.collect(folders) == (3, 6)
+    assert pins.read(folders.state) == waiting[:3]
+    assert pins.read(pins.waiting(folders)) == []
     assert pin_share.collect(folders) == (0, 0)
 
 
-def test_a_young_archive_has_room_for_all(folders: Folders) -> None:
-    settle(folders, 60_000)
-    file(folders, 1, 0, 50_000)
-    file(folders, 2, 0, 50_000)
-    pins.add(f"{folders.runtime}/archiver", [own(60 * number) for number in range(9)])
+def test_before_it_is_known_what_a_second_takes_there_is_room_for_all(folders: Folders) -> None:
+    settle(folders, sum(put(folders, number) for number in range(10)))
+    wait_for_pins(folders, 9)
     assert pin_share.collect(folders) == (9, 0)
 
 
@@ -112,15 +107,16 @@ def test_incidents_that_are_not_pinned_are_told_once_and_counted_when_others_are
 ) -> None:
     station = Station(runtime, tmp_path)
     places = station.folders.state, pins.waiting(station.folders)
+    create(station.folders, os.geteuid())
+    create_classes(station.folders.state, "1s")
+    for number in range(20):
+        put(station.folders, number)
 
     def flush(number: int) -> None:
-        """Record something, and have one more incident wait for the disk, which grew for hours."""
+        """Record something, have one more incident wait for the disk, and have that written."""
         station.tick()
         pins.add(pins.waiting(station.folders), [own(60 * number)])
         assert station.order("flush")
-        if number == 0:
-            for path in Path(archive.disk_folder(station.folders, Sensitivity.PUBLIC)).glob("*.h5"):
-                os.utime(path, (0, time.time() - 36_000))
 
     def told() -> list[str]:
         return [event.text for event in Archive(station.folders).events() if event.kind == "not pinned"]

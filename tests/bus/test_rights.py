@@ -46,6 +46,7 @@ POLKIT = "org.freedesktop.PolicyKit1"
 NOT_AUTHORIZED = f"{ERROR}.NotAuthorized"
 NO_OPTIONS = "@a{sv} {}"
 MARK = (f"{MANAGER}.Mark", "'a mark'", NO_OPTIONS)
+INCIDENT = (f"{MANAGER}.Mark", "'it hangs'", "{'pin': <true>}")
 PIN = (f"{MANAGER}.Pin", "int64 1", "int64 2", "'why'", NO_OPTIONS)
 STEERING = (
     MARK,
@@ -124,6 +125,7 @@ def test_without_polkit_nobody_may_steer(recorder: Recorder, user: str, call: tu
 def test_polkit_decides_by_who_calls_and_what(recorder: Recorder, user: str) -> None:
     with a_polkitd(recorder.bus, user):
         assert gdbus(recorder.bus, *MARK, user=user).returncode == 0
+        assert gdbus(recorder.bus, *INCIDENT, user=user).returncode == 0
         for call in STEERING[1:]:
             refused = gdbus(recorder.bus, *call, user=user)
             assert gdbus_error(refused) == NOT_AUTHORIZED, refused.stderr

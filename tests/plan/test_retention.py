@@ -116,6 +116,14 @@ def test_pinned_files_stay_until_their_own_budget_is_full() -> None:
     assert going & kept == {"002.h5"}
 
 
+def test_what_people_pinned_stays_however_much_is_pinned_by_itself_later() -> None:
+    files = stored([100] * 10)
+    by_people = PinnedSpan(2 * DAY_NS, 4 * DAY_NS)
+    pins = [by_people, PinnedSpan(3 * DAY_NS, 7 * DAY_NS, by_people=False)]
+    going = {file.path for file in retention.expired(files, Limit(300), 0, pins=pins, pins_budget_bytes=300)}
+    assert {file.path for file in files} - going == {"002.h5", "003.h5", "006.h5", "007.h5", "008.h5", "009.h5"}
+
+
 @pytest.mark.parametrize(
     ("key", "value", "right"),
     [

@@ -66,6 +66,7 @@ LEAN = (
     "ring.tail",
     "ring.walk",
     "ring.writer",
+    "sampler.bursts",
     "sampler.blocking_reader",
     "sampler.blocking_readers",
     "sampler.time_limit",

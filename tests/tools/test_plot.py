@@ -263,6 +263,7 @@ def test_fingers_move_a_page_and_zoom_it_to_finer_values(folders: Folders, tmp_p
         page.touch((left + width * 0.48, top), (left + width * 0.52, top))
         page.touch((left + width * 0.1, top), (left + width * 0.9, top))
         assert "a value each 1 s" in (closer := page.ask("told.textContent"))
+        page.touch()
         page.touch((left + width * 0.9, top))
         page.touch((left + width * 0.1, top))
         assert "a value each 1 s" in (moved := page.ask("told.textContent"))
