@@ -102,11 +102,12 @@ read. Where a probe is off, or may not read its source, its kinds are not record
 **Storms.** More than eight changes of one kind in one reading are one event that names them; more than 32 events that a
 probe tells at once end with one that says how many more there were.
 
-**While nobody recorded.** Messages of the kernel, runs of dpkg and logins in wtmp of this boot are read when the
-recorder starts, each once, with the time that the source says. Unit files are compared with how they were when it last
-recorded in this boot, and so are states (a lid, a link) where only the background lane was started again; else these
-are compared from the first reading on. Settings are compared with those at the end of the boot before, once a machine
-runs for three minutes. How the boot before ended is told at the start, with the time of a panic where pstore has it.
+**While nobody recorded.** Messages of the kernel, runs of dpkg and logins of this boot, in wtmpdb or wtmp, are read
+when the recorder starts, each once, with the time that the source says. Unit files are compared with how they were when
+it last recorded in this boot, and so are states (a lid, a link) where only the background lane was started again; else
+these are compared from the first reading on. Settings are compared with those at the end of the boot before, once a
+machine runs for three minutes. How the boot before ended is told at the start, with the time of a panic where pstore
+has it.
 
 *Minor* kinds stand beside answers about tables only with `--all-events`.
 

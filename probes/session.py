@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions of people: how often they log in and out, lock and unlock; each is an event that names who.
 
-Source: logind's signals on D-Bus, which ``sysmond.sources.sessions`` hears, and wtmp for what was before. Who uses the
-machine when is restricted.
+Source: logind's signals on D-Bus, which ``sysmond.sources.sessions`` hears, and wtmpdb or wtmp for what was before. Who
+uses the machine when is restricted.
 """
 
 from sysmond.probe import Lane, Probe, Sensitivity, Table, counter, hookimpl

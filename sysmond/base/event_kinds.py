@@ -117,7 +117,7 @@ KINDS = {
         is_minor=True,
     ),
     "session": _read(
-        "announced by logind; within a second; of this boot from before at the start, where wtmp has it",
+        "announced by logind; within a second; of this boot from before at the start, where wtmpdb or wtmp has it",
         "Who logged in or out, locked or unlocked.",
         is_minor=True,
     ),

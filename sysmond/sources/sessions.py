@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who logs in and out, and locks the screen, as logind says on the bus; of before, in this boot, as wtmp does.
+"""Who logs in and out, and locks the screen, as logind says on the bus; of before, in this boot, as logs have it.
 
 Source: org.freedesktop.login1(5). Whose a session is stands in ``/run/systemd/sessions``, which sd-login(3) reads.
 Standard library only.
@@ -15,13 +15,13 @@ from errno import ENOENT
 from typing import NamedTuple
 
 from sysmond.probe import Host, Row
-from sysmond.sources import wtmp
+from sysmond.sources import wtmp, wtmpdb
 from sysmond.sources.bus_signals import ServiceSignals
 from sysmond.sources.logind import MANAGER, NAME
 from sysmond.sources.sd_bus import SdMessage
 
 FOLDER = "/run/systemd/sessions"
-KIND = "session"
+TABLE = KIND = "session"
 SESSION = f"{NAME}.Session"
 PATH = "/org/freedesktop/login1/session"
 _PROPERTIES = "org.freedesktop.DBus.Properties"
@@ -68,6 +68,7 @@ class Sessions:
         self._locked: dict[str, bool] = {}
         self._counts = dict.fromkeys(COUNTED, 0)
         self._past: deque[wtmp.PastLogin] = deque()
+        self._known_from = wtmp.KNOWN_FROM
 
     def read(self, host: Host) -> Iterator[Row]:
         """Give the one row, and tell what happened.
@@ -89,21 +90,38 @@ class Sessions:
             for name in host.names_anew(FOLDER)[:SESSIONS_MAX]:
                 self._know(host, name)
             with suppress(OSError):  # It may not be read, or is none.
-                self._past.extend(wtmp.read(f"{host.root}{wtmp.PATH}", _known_until_ns(host), now_ns))
+                self._past.extend(self._read_past(host, _known_until_ns(host), now_ns))
         self._tell_past(host, now_ns)
         yield "", tuple(self._counts.values())
 
+    def _read_past(self, host: Host, since_ns: int, until_ns: int) -> list[wtmp.PastLogin]:
+        """Who came and went before: by wtmpdb where that is, as what lies beside it may be of before an upgrade.
+
+        :raises OSError: where it may not be read.
+        """
+        path = f"{host.root}{wtmpdb.PATH}"
+        if wtmpdb.is_there(path):
+            try:
+                logins = wtmpdb.read(path, since_ns, until_ns)
+            except OSError as problem:
+                host.tell_way(TABLE, f"logins of before are not known by {wtmpdb.KNOWN_FROM}: {problem}")
+            else:
+                self._known_from = wtmpdb.KNOWN_FROM
+                return logins
+        return wtmp.read(f"{host.root}{wtmp.PATH}", since_ns, until_ns)
+
     def _tell_past(self, host: Host, now_ns: int) -> None:
         """Tell of some of those who came and went before, and note up to when all is told."""
-        until_ns = now_ns + SAID_BEFORE_NS
+        last_ns = 0
         for _ in range(min(PAST_MAX, len(self._past))):
             login = self._past.popleft()
             done = "logins" if login.has_come else "logouts"
             shown = f"{SAID[done]} ({login.place})" if login.place and login.has_come else SAID[done]
-            host.tell_event(KIND, login.user, shown, happened_ns=login.time_ns, known_from=wtmp.KNOWN_FROM)
-            until_ns = login.time_ns if self._past else until_ns
+            host.tell_event(KIND, login.user, shown, happened_ns=login.time_ns, known_from=self._known_from)
+            last_ns = login.time_ns
         if self._past:
             host.read_soon()
+        until_ns = last_ns if self._past else now_ns + SAID_BEFORE_NS
         if host.folder:
             with suppress(OSError), open(f"{host.folder}/{NOTE}", "w", encoding="ascii") as file:
                 file.write(f"{until_ns}\n")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions: who logs in and out, locks and unlocks, is heard on a real bus."""
 
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,7 +12,7 @@ from sysmond_probes import session as probe
 
 from sysmond.base.model import Lane, Sensitivity, check_table
 from sysmond.probe import Host, HostEvent
-from sysmond.sources import wtmp
+from sysmond.sources import wtmp, wtmpdb
 from sysmond.sources.logind import MANAGER, NAME
 from sysmond.sources.sessions import FOLDER, PATH, SESSION, Sessions, parse
 from tests.support.onbus import a_bus, pytestmark
@@ -171,6 +172,32 @@ def test_many_who_came_before_are_told_little_by_little_also_by_the_next_reader(
     rest = past.begin()
     assert [event.subject for event in [*first, *rest]] == [f"u{number}" for number in range(50)]
     assert 0 < len(first) < len(rest)
+
+
+def test_a_database_of_before_is_read_and_the_log_beside_it_is_not(
+    keeper: Doorkeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda _: 86_400 * 10**9)
+    past = Past(Path(keeper.host.root))
+    past.write("stale", ago_s=3600)
+    path = past.root / wtmpdb.PATH.lstrip("/")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"\xff" * 100)
+    host = past.host()
+    with closing(host):
+        list(Sessions().read(host))
+        assert [event[1:2] + event[5:] for event in host.take_events()] == [("stale", "wtmp")]
+    assert "not known by wtmpdb" in (past.root / "lane" / "session.way").read_text()
+    (past.root / "lane" / "session.seen").unlink()
+    path.unlink()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE wtmp (ID INTEGER PRIMARY KEY, Type, User, Login, Logout, TTY, RemoteHost)")
+        at_us = (time.time_ns() - 1800 * 10**9) // 1000
+        database.execute("INSERT INTO wtmp VALUES (1, 3, 'ann', ?, ?, 'tty2', NULL)", (at_us, at_us + 5))
+    events = past.begin()
+    assert [event[1:3] for event in events] == [("ann", "logged in (tty2)"), ("ann", "logged out")]
+    assert {event.known_from for event in events} == {"wtmpdb"}
+    assert past.begin() == []
 
 
 def test_a_log_of_before_that_is_damaged_costs_nothing(keeper: Doorkeeper) -> None:
