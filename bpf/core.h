@@ -176,6 +176,18 @@ struct cred {
 struct thread_info {
     u32 cpu;
 };
+struct sigaction {
+    void *sa_handler;
+};
+struct k_sigaction {
+    struct sigaction sa;
+};
+struct sighand_struct {
+    struct k_sigaction action[1];
+};
+struct kernel_siginfo {
+    int si_code;
+};
 struct task_struct {
     struct thread_info thread_info;
     u32 __state;
@@ -195,6 +207,7 @@ struct task_struct {
     char comm[16];
     struct files_struct *files;
     struct signal_struct *signal;
+    struct sighand_struct *sighand;
     struct task_io_accounting ioac;
     struct css_set *cgroups;
     struct task_delay_info *delays;

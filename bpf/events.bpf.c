@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
  * What happens between two passes: processes that end, programs that are started and cgroups that are made, each a record
- * in a ring buffer; and bytes that processes send and receive, kept with their first threads.
+ * in a ring buffer; who sent the signals by which processes end; and bytes that processes send and receive, kept with
+ * their first threads.
  */
 #include "measure.h"
 
@@ -19,11 +20,15 @@ struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
     __uint(max_entries, 4096);
 } cgroups SEC(".maps");
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 4096);
+} kills SEC(".maps");
 
 /* Records for which there was no room; and how many of them their readers have told of, which only those write. */
 struct lost {
-    u64 exits, execs, cgroups;
-    u64 told[3];
+    u64 exits, execs, cgroups, kills;
+    u64 told[4];
 };
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -106,6 +111,162 @@ static __always_inline u64 peak_of(struct task_struct *task)
     return (now > peak ? now : peak) * page_bytes;
 }
 
+/* The signals that do not end a process that has no handler of them (signal(7)): they stop it, or do nothing. */
+enum { SIGCHLD = 17, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH = 28, SIGNALS = 64 };
+#define BIT(signal) (1ULL << ((signal) - 1))
+#define HARMLESS                                                                                                       \
+    (BIT(SIGCHLD) | BIT(SIGCONT) | BIT(SIGSTOP) | BIT(SIGTSTP) | BIT(SIGTTIN) | BIT(SIGTTOU) | BIT(SIGURG) |           \
+     BIT(SIGWINCH))
+
+/* Whether a process neither handles nor ignores a signal by which it ends then. */
+static __always_inline u32 ends_by(struct task_struct *task, u32 signal)
+{
+    struct sighand_struct *handlers;
+    u64 handler = 1;
+
+    if (signal < 1 || signal > SIGNALS || BIT(signal) & HARMLESS)
+        return 0;
+    handlers = PROBED(task, sighand); /* So it is a number. */
+    if (bpf_probe_read_kernel(&handler, sizeof(handler),
+                              (void *)__builtin_preserve_access_index(&handlers->action) +
+                                  (signal - 1) * SIZE_OF(struct k_sigaction) +
+                                  OFFSET_OF(struct k_sigaction, sa.sa_handler)))
+        return 0;
+    return !handler;
+}
+
+/*
+ * Whether a process sent it, and not the kernel: what si_code says. Timers, message queues, and files that are ready
+ * have codes of their own; so has a process that gives itself out for one, by rt_sigqueueinfo(2): it is not told.
+ */
+enum { SEND_SIG_NOINFO, SEND_SIG_PRIV }; /* Instead of a pointer. */
+enum { SI_ASYNCNL = -60, SI_DETHREAD = -7, SI_SIGIO = -5, SI_ASYNCIO, SI_MESGQ, SI_TIMER, SI_USER = 0 };
+
+static __always_inline u32 is_of_a_process(u64 *context)
+{
+    u64 info = SEND_SIG_PRIV;
+    s32 code;
+
+    bpf_probe_read_kernel(&info, sizeof(info), &context[1]); /* A pointer to the verifier would never be NULL. */
+    if (info <= SEND_SIG_PRIV)
+        return info == SEND_SIG_NOINFO;
+    code = PROBED((struct kernel_siginfo *)info, si_code);
+    return code <= SI_USER && !(code <= SI_TIMER && code >= SI_SIGIO) && code != SI_DETHREAD && code != SI_ASYNCNL;
+}
+
+#define GENERATIONS_MAX 32
+
+/* Whether a process descends from another. */
+static __always_inline u32 descends(struct task_struct *task, u32 from)
+{
+    struct task_struct *parent = PROBED(task, real_parent);
+
+    for (u32 generation = 0; generation < GENERATIONS_MAX; generation++) {
+        u32 pid = PROBED(parent, tgid);
+
+        if (pid == from)
+            return 1;
+        if (pid <= 1)
+            return 0;
+        parent = PROBED(parent, real_parent);
+    }
+    return from == 1;
+}
+
+/*
+ * Who sent the last signal that may end a process, kept with its first thread until it ends. Only one is pending of
+ * each number, so an earlier one of the same was taken by now; whatever comes once a process is to end is ignored.
+ */
+struct sender {
+    u64 start_ns;
+    u32 signal, pid, uid, is_ancestor;
+    char comm[COMM_BYTES];
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, int);
+    __type(value, struct sender);
+} senders SEC(".maps");
+
+enum { TRACE_SIGNAL_DELIVERED = 0, TRACE_SIGNAL_LOSE_INFO = 4 }; /* It is delivered in both cases. */
+#define PF_KTHREAD 0x00200000
+
+/* The lock of the target's signals is held: two that are sent to one process do not write at once. */
+SEC("tp_btf/signal_generate")
+int signalled(u64 *context)
+{
+    u32 signal = context[0];
+    struct task_struct *target = (void *)context[2], *sending;
+    s32 result = context[4];
+    struct sender *sender;
+    u64 start_ns;
+
+    if ((result != TRACE_SIGNAL_DELIVERED && result != TRACE_SIGNAL_LOSE_INFO) || !ends_by(target, signal))
+        return 0;
+    sending = bpf_get_current_task_btf();
+    if (sending->tgid == target->tgid || sending->flags & PF_KTHREAD || !is_of_a_process(context)) {
+        sender = bpf_task_storage_get(&senders, target->group_leader, NULL, 0);
+        if (sender && sender->signal == signal)
+            sender->signal = 0;
+        return 0;
+    }
+    sender = bpf_task_storage_get(&senders, target->group_leader, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+    if (!sender)
+        return 0;
+    start_ns = sending->group_leader->start_boottime;
+    if (sender->pid != (u32)sending->tgid || sender->start_ns != start_ns) { /* Else it is the same again. */
+        sender->pid = sending->tgid;
+        sender->start_ns = start_ns;
+        sender->is_ancestor = descends(target, sending->tgid);
+    }
+    sender->signal = signal;
+    sender->uid = sending->cred->uid.val;
+    bpf_probe_read_kernel_str(sender->comm, COMM_BYTES, sending->group_leader->comm);
+    return 0;
+}
+
+/*
+ * Who sent the signal by which a process ends: in its record where both are of one user, since that is public; and in
+ * one of its own, restricted, where it is none of its ancestors.
+ */
+static __always_inline void name_sender(struct exit_record *record, struct task_struct *first)
+{
+    struct sender *sender;
+    struct kill_record *kill;
+
+    record->sender_start_ns = ABSENT;
+    record->sender_pid = ABSENT_U32;
+    if (!record->signal)
+        return;
+    sender = bpf_task_storage_get(&senders, first, NULL, 0);
+    if (!sender || sender->signal != record->signal)
+        return;
+    if (sender->uid == record->uid) {
+        record->sender_start_ns = sender->start_ns;
+        record->sender_pid = sender->pid;
+        __builtin_memcpy(record->sender_comm, sender->comm, COMM_BYTES);
+    }
+    if (sender->is_ancestor)
+        return;
+    kill = bpf_ringbuf_reserve(&kills, sizeof(*kill), 0);
+    if (!kill) {
+        LOSE(kills);
+        return;
+    }
+    kill->start_ns = record->start_ns;
+    kill->pid = record->pid;
+    kill->uid = record->uid;
+    kill->sender_start_ns = sender->start_ns;
+    kill->sender_pid = sender->pid;
+    kill->sender_uid = sender->uid;
+    kill->signal = sender->signal;
+    kill->pad = 0;
+    __builtin_memcpy(kill->comm, record->comm, COMM_BYTES);
+    __builtin_memcpy(kill->sender_comm, sender->comm, COMM_BYTES);
+    bpf_ringbuf_submit(kill, 0); /* It wakes who reads, once until that is done. */
+}
+
 #define EEXIST 17
 #define GROUP_EXIT 4 /* SIGNAL_GROUP_EXIT */
 
@@ -145,6 +306,7 @@ int ended(u64 *context)
     record->core_dumped = code >> 7 & 1;
     record->cgroup = cgroup_of(task);
     bpf_probe_read_kernel_str(record->comm, COMM_BYTES, first->comm);
+    name_sender(record, first);
     if (shared->nr_threads > 1) { /* Others have not been taken away yet. */
         account = account_of(task);
         ended_cpu_ns = shared->sum_sched_runtime;

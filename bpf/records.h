@@ -53,8 +53,21 @@ struct exit_record {
     char comm[COMM_BYTES];
     s64 cpu_us, user_us, system_us, peak_rss, minor_faults, major_faults, read_bytes, written_bytes;
     s64 read_bytes_with_children, written_bytes_with_children;
+    u64 sender_start_ns;
+    u32 sender_pid;
+    char sender_comm[COMM_BYTES];
+    u32 pad;
 };
-_Static_assert(sizeof(struct exit_record) == 136, "sysmond/tasks/tables.py, EXITS, behind 8 of the ring buffer");
+_Static_assert(sizeof(struct exit_record) == 168, "sysmond/tasks/tables.py, EXITS, behind 8 of the ring buffer");
+
+/* A process that ended by a signal of one that is none of its ancestors, behind 8 of the ring buffer: restricted. */
+struct kill_record {
+    u64 start_ns, sender_start_ns;
+    u32 pid, uid, sender_pid, sender_uid;
+    char comm[COMM_BYTES], sender_comm[COMM_BYTES];
+    u32 signal, pad;
+};
+_Static_assert(sizeof(struct kill_record) == 72, "sysmond/tasks/ends/kills.py");
 
 struct state_record {
     u64 start_ns;

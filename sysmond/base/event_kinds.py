@@ -133,6 +133,10 @@ KINDS = {
         " group.",
         is_incident=True,
     ),
+    "killed": _read(
+        "announced by BPF; within a second; without BPF not at all",
+        "A process ended by a signal of another one, which is none of its ancestors: which signal, and who sent it.",
+    ),
     "stuck thread": EventKind(
         (REALTIME, BACKGROUND),
         "A thread waited uninterruptibly for a minute and did not run once.",

@@ -116,6 +116,11 @@ _SYSCALL = Join(":syscall", (("syscall", "number"),), (("syscall_name", "name"),
 _SIGNAL = Join(":signal", (("signal", "number"),), (("signal_name", "name"),))
 _EXIT = Join(":exit", (("exit_code", "number"),), (("exit_name", "name"),))
 _COMMAND = Join("command", _KEY, (("exe", "exe"), ("command", "command")))
+_COMMAND_OF_SENDER = Join(
+    "command",
+    (("sender_pid", "pid"), ("sender_start", "start")),
+    (("sender_exe", "exe"), ("sender_command", "command")),
+)
 _COMMAND_OF_THREAD = _COMMAND._replace(is_within=True)
 
 _WHOSE = (("user", "username"), ("cgroup", "cgroup_path"))
@@ -192,6 +197,19 @@ PROCESS_PRIVATE = Table(
         meant=(_WHICH_CALL,),
     ),
 )
+_SENT = "tracepoint signal_generate"
+_SENDER = (
+    Metric(
+        "sender_start",
+        "s",
+        Semantics.STATE,
+        "When the process that sent this signal started, since boot; known of the same user, by BPF.",
+        9,
+        _SENT,
+    ),
+    state("sender_pid", "Number of the process that sent this signal; of the same user.", _SENT),
+    text("sender_comm", "Name of the process that sent this signal; of the same user.", _SENT),
+)
 EXITS = Table(
     "exits",
     (
@@ -216,10 +234,11 @@ EXITS = Table(
         READ._replace(semantics=Semantics.STATE),
         WRITTEN._replace(semantics=Semantics.STATE),
         *(metric._replace(semantics=Semantics.STATE) for metric in _WITH_CHILDREN),
+        *_SENDER,
     ),
     "process",
     "Processes that ended, each once, with the totals of their lives.",
-    Packing("<8x q q I I I H B B q 16s 10q", ("pid", "start"), lasting=False),
+    Packing("<8x q q I I I H B B q 16s 10q q I 16s 4x", ("pid", "start"), lasting=False),
     Answers(
         top=(("cpu",), ("peak_rss",)),
         others_by=("cgroup", "comm"),
@@ -230,7 +249,7 @@ EXITS = Table(
             *("cgroup", "cgroup_path", "cpu", "user", "system", "peak_rss", "minor_faults", "major_faults", *_STORAGE),
         ),
         show_groups=("cpu", *_STORAGE),
-        joins=(_USER, _CGROUP, _OWNER, _SIGNAL, _EXIT, _COMMAND),
+        joins=(_USER, _CGROUP, _OWNER, _SIGNAL, _EXIT, _COMMAND, _COMMAND_OF_SENDER),
         meant=(*_WHOSE, ("signal", "signal_name")),
     ),
 )

@@ -238,3 +238,22 @@ def test_who_waits_uninterruptibly_is_recorded_with_call_and_stack(recorder: Rec
         for row in found():
             assert row[:2] == (call, wait)
             assert wait in row[2].split(";")
+
+
+KILLING = "import os, sys; os.kill(int(sys.argv[1]), 15)"
+
+
+def test_who_ends_another_is_in_its_row_and_an_event(recorder: Recorder) -> None:
+    recorder.start()
+    wait_until(lambda: os.getpid() in here(recorder))
+    with subprocess.Popen(["sleep", "600"]) as victim:
+        with subprocess.Popen([sys.executable, "-IS", "-c", KILLING, str(victim.pid)]) as sender:
+            sender.wait()
+        victim.wait()
+    of_it = f"pid = {victim.pid} and sender_command ~ {victim.pid}$"
+    (row,) = recorder.wait_for("exits", of_it, "signal_name,sender_pid,sender_comm")
+    assert (row["signal_name"], row["sender_pid"]) == ("SIGTERM", sender.pid)
+    (event,) = recorder.wait_for("event", 'kind = "killed"', "subject,text")
+    us = os.getuid()
+    said = f"SIGTERM by {row['sender_comm']}, process {sender.pid} of user {us}"
+    assert (event["subject"], event["text"]) == ("sleep", f"process {victim.pid} of user {us}: {said}")

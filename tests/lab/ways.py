@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sysmond.errors import Error
+from sysmond.probe import Host
 from sysmond.tasks.bpf import loader
 from sysmond.tasks.bpf.buffers import Buffer
 from sysmond.tasks.bpf.states import BpfStates
 from sysmond.tasks.bpf.walk import Walk
 from sysmond.tasks.command import execs
 from sysmond.tasks.ends import exits, exits_netlink
+from sysmond.tasks.ends.kills import Kills
 from sysmond.tasks.pass_result import Tasks
 from sysmond.tasks.proc.states import Looks
 from sysmond.tasks.proc.walk import Proc
@@ -45,6 +47,7 @@ WAYS = {  # In this order they are shown.
     "ended": Way("BPF `ended`", "ends"),
     "started": Way("BPF `started`", "commands"),
     "made": Way("BPF `made`", "names of short-lived cgroups"),
+    "signalled": Way("BPF `signalled`", "who sent the signal that ended a process"),
     "sent": Way("BPF `sent`", "bytes sent by process"),
     "received": Way("BPF `received`", "bytes received by process"),
     "snapshot": Way("BPF `snapshot`", "processes, threads"),
@@ -91,6 +94,27 @@ def reads_an_end(way: exits.Exits) -> None:
     row = until(lambda: next((row for row in rows(EXITS, way.take()) if row["pid"] == pid), None))
     way.close()
     assert row["exit_code"] == CODE, row
+
+
+def reads_a_sender(runtime: str) -> None:
+    """Of a process that another child of ours ends by a signal."""
+    ends, host = exits.PinnedExits(runtime), Host()
+    host.runtime = runtime
+    kills = Kills()
+    list(kills.read(host))
+    sending = "import os, sys; os.kill(int(sys.argv[1]), 15)"
+    with child("") as victim, subprocess.Popen([sys.executable, "-IS", "-c", sending, str(victim.pid)]) as sender:
+        sender.wait()
+        victim.wait()
+    row = until(lambda: next((row for row in rows(EXITS, ends.take()) if row["pid"] == victim.pid), None))
+    list(kills.read(host))
+    texts = [event.text for event in host.take_events()]
+    ends.close()
+    host.close()
+    assert (row["signal"], row["sender_pid"]) == (15, sender.pid), row
+    assert row["sender_comm"].startswith(b"python"), row
+    by = f"SIGTERM by {row['sender_comm'].decode()}, process {sender.pid} of user 0"
+    assert texts == [f"process {victim.pid} of user 0: {by}"], texts
 
 
 def wait_until_old(pid: int) -> None:
@@ -192,6 +216,7 @@ def by_bpf() -> Iterator[tuple[str, str]]:
             "ended": lambda runtime=runtime: reads_an_end(exits.PinnedExits(runtime)),  # type: ignore[misc]
             "started": lambda runtime=runtime: reads_a_start(runtime),  # type: ignore[misc]
             "made": lambda runtime=runtime: reads_a_cgroup(runtime),  # type: ignore[misc]
+            "signalled": lambda runtime=runtime: reads_a_sender(runtime),  # type: ignore[misc]
             "sent": lambda folder=folder: counts_bytes(folder, "tcp_sent"),  # type: ignore[misc]
             "received": lambda folder=folder: counts_bytes(folder, "tcp_received"),  # type: ignore[misc]
             "snapshot": lambda folder=folder: reads_tasks(Walk(folder)),  # type: ignore[misc]

@@ -19,6 +19,7 @@ from benchmarks import run as benchmarks_run
 from sysmond.cgroups.tree import hierarchies
 from sysmond.probe import Host
 from tests.faults import trial
+from tests.support.pinned import why_not
 
 PROMISED = {
     "tick": {"cpu_ms_per_tick", "floor_ms_per_tick", "sadc_ms_per_tick", "values", "parts_ms_per_s", "by_probe"},
@@ -51,6 +52,7 @@ PROMISED = {
     },
     "capacity": {"bytes_per_sample", "bytes_per_point_5min", "days_5min", "roll_up_cpu_s", "two_years_ms", "month_ms"},
     "way": {"wide", "long"},
+    "signals": {"ns", "percent"},
     "events": {"events", "all_ms", "newest_ms", "mb", "files"},
     "event_storms": {"storms", "missed", "lateness_max_ms", "more_ms_per_s", "more_wakeups_per_s", "more_mb"},
     "files": {"files", "most_files", "files_per_boot", "files_of_it_later", "hours"},
@@ -72,6 +74,7 @@ TINY = {
     "newest": ("--repeats", "1"),
     "capacity": ("--quick",),
     "way": (),
+    "signals": ("--signals", "100"),
     "events": ("--boots", "10"),
     "event_storms": ("--seconds", "1", "--rest", "1"),
     "files": ("--hours", "0.2", "--boots", "1", "--boot-hours", "0.2"),
@@ -101,6 +104,8 @@ def test_a_benchmark_prints_one_object_with_its_keys(repository: Path, program: 
         pytest.skip("only root can have the kernel announce devices, and write messages for it")
     if program == "way" and os.geteuid():
         pytest.skip("only root can run a process of another user")
+    if program == "signals" and (reason := why_not()):
+        pytest.skip(reason)
     if program in {"bus", "event_storms", "floods"} and shutil.which("dbus-daemon") is None:
         pytest.skip("no dbus-daemon here")
     assert PROMISED[program] <= run(repository, program, *TINY[program]).keys()

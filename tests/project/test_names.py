@@ -25,6 +25,7 @@ NAMELESS = {
     "input": "nobody else counts it",
     "orientation": "iio-sensor-proxy says it in words, without a name",
     "vibration": "nobody else counts it",
+    "killed": "killsnoop of bcc prints each, and counts none",
     "kernel_message": "dmesg shows the messages themselves",
     "motion": "sensors of motion have no name in iio-sensor-proxy, only what follows from them",
     "mounts": "nobody else counts it",

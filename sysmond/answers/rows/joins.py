@@ -3,7 +3,6 @@
 
 import os
 import pwd
-import signal
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
@@ -17,7 +16,7 @@ from sysmond.cgroups.owner import owner
 from sysmond.rollup.condition import Words
 from sysmond.store.stretches.ends import GRAIN_NS
 from sysmond.store.stretches.stretch import Stretch, numbered
-from sysmond.tasks import syscalls
+from sysmond.tasks import signals, syscalls
 
 Numbers = Int64Array | Words
 """What rows have of a metric: as stored, int64[row], or texts."""
@@ -30,19 +29,6 @@ def username(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
         return str(uid)
-
-
-@cache
-def signal_name(number: int) -> str | None:
-    """The name of a signal (signal(7)); None for 0, which is none, and the number where it has no name."""
-    if not number:
-        return None
-    if signal.SIGRTMIN < number < signal.SIGRTMAX:
-        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)
 
 
 @cache
@@ -61,9 +47,9 @@ def _of_number(text: Callable[[int], str | None]) -> Callable[[int | str, str], 
 
 _READERS: Mapping[str, Callable[[int | str, str], str | None]] = {
     ":user": _of_number(username),
-    # Nothing where a thread is in none.
+    # Nothing where a thread is in none, and a process ended by none.
     ":syscall": _of_number(lambda number: syscalls.name(number) or None),
-    ":signal": _of_number(signal_name),
+    ":signal": _of_number(lambda number: signals.name(number) or None),
     ":exit": _of_number(exit_name),
     ":cgroup": lambda path, name: getattr(_owner(path), name, None) if isinstance(path, str) else None,
 }
@@ -71,7 +57,7 @@ _READERS: Mapping[str, Callable[[int | str, str], str | None]] = {
 # Of which all names are known.
 _NAMES: Mapping[str, Callable[[], Collection[str]]] = {
     ":syscall": syscalls.names,
-    ":signal": lambda: [text for number in range(1, signal.NSIG) if (text := signal_name(number))],
+    ":signal": signals.names,
     ":exit": _EXIT_NAMES.values,
 }
 

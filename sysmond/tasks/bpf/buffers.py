@@ -11,7 +11,7 @@ from sysmond.errors import Error, refusal
 from sysmond.tasks.bpf.report import pins_with, report_of
 
 # Of struct lost of bpf/events.bpf.c.
-_LOST = {"exits": 0, "execs": 1, "cgroups": 2}
+_LOST = {"exits": 0, "execs": 1, "cgroups": 2, "kills": 3}
 _LOST_BYTES = 2 * 8 * len(_LOST)
 _HEAD_BYTES = 8
 

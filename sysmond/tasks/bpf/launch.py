@@ -12,7 +12,7 @@ from sysmond.plan.settings import Settings, isolation
 # Below the runtime folder: where the programs are pinned, and what the loader says of them.
 PINS, REPORT = "bpf", "bpf.json"
 # The tables that BPF programs serve.
-TABLES = frozenset(("process", "thread", "process_private", "exits", "command", "thread_state"))
+TABLES = frozenset(("process", "thread", "process_private", "exits", "killed", "command", "thread_state"))
 
 
 def loader_command(settings: Settings, plan: Plan) -> list[str]:

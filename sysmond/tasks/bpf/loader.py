@@ -41,10 +41,11 @@ STATES_MAX, STATES_AWAKE_MAX = 16_384, 4_096
 STACKS_MAX, STACKS_AWAKE_MAX = 1_024, 256
 # How many stacks are remembered as given, for each of a pass: with 1,024, as many as the reader keeps.
 KNOWN_PER_STACK = 8
-# Ring buffers, powers of two: records of 128, of 40 to 800 and of 536 bytes that wait for their readers.
+# Ring buffers, powers of two: records of 176, of 40 to 800, of 536 and of 80 bytes that wait for their readers.
 EXITS_BYTES = 2 * 1024 * 1024
 EXECS_BYTES = 1024 * 1024
 CGROUPS_BYTES = 256 * 1024
+KILLS_BYTES = 256 * 1024
 # ``hierarchy`` of bpf/measure.h, by the controller of version 1; version 2 has none.
 _HIERARCHIES = {"": 0, "memory": 1, "pids": 2, "cpu": 3, "cpuacct": 4}
 _NO_HIERARCHY = 5
@@ -74,6 +75,8 @@ PROGRAMS = (
     ProgramSpec("ended", "events", "bpf_loop", BTF_KIND_FUNC, "5.17"),
     ProgramSpec("started", "events", "bpf_task_storage_get", BTF_KIND_FUNC, "5.11"),
     ProgramSpec("made", "events", "bpf_task_storage_get", BTF_KIND_FUNC, "5.11"),
+    # Of what it sees, "ended" tells.
+    ProgramSpec("signalled", "events", "bpf_loop", BTF_KIND_FUNC, "5.17"),
     ProgramSpec("sent", "events", "btf_trace_sock_send_length", BTF_KIND_TYPEDEF, "6.3"),
     ProgramSpec("received", "events", "btf_trace_sock_recv_length", BTF_KIND_TYPEDEF, "6.3"),
     ProgramSpec("snapshot", "tasks", "bpf_iter_task_new", BTF_KIND_FUNC, "6.7"),
@@ -180,6 +183,7 @@ class _Loading:
             "exits": EXITS_BYTES,
             "execs": EXECS_BYTES,
             "cgroups": CGROUPS_BYTES,
+            "kills": KILLS_BYTES,
             "process_rows": min(PROCESSES_MAX, tasks),
             "private_rows": min(PROCESSES_MAX, tasks),
             "thread_rows": min(THREADS_MAX, tasks) if asked.threads else 1,
@@ -249,7 +253,7 @@ class _Loading:
         An object has maps of those before it, so its pins are no older than theirs.
         """
         lengths = self._lengths
-        made = _sum(self._constants | {name: lengths[name] for name in ("exits", "execs", "cgroups")})
+        made = _sum(self._constants | {name: lengths[name] for name in ("exits", "execs", "cgroups", "kills")})
         markers = {}
         for name, content in self._contents.items():
             # Turning on threads later leaves the pins for ends alone, so that no end is missed.

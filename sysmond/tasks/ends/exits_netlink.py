@@ -43,6 +43,7 @@ _TICK_US = _TICK_NS // 1000
 # In stat, from the state on: faults, and faults and times of children that were waited for.
 _FAULTS, _OF_CHILDREN = (7, 9), (8, 10, 13, 14)
 _NOTHING = (ABSENT,) * 10
+_NO_SENDER = (ABSENT, ABSENT_U32, b"")
 
 
 class Paired:
@@ -238,7 +239,8 @@ def record(ended: ProcessEnd, life: ExitStats | None, name: ProcessName | None) 
     elif name is not None:
         start_ns = start_ns or name.start_ns
         ppid = ppid or name.ppid
-    used = _NOTHING if life is None else life[7:17]  # From cpu_us on, in the order of the table.
+    # From cpu_us on, in the order of the table.
+    used = (*(_NOTHING if life is None else life[7:17]), *_NO_SENDER)
     status = code >> 8 & 0xFF
     return EXITS_RECORD.pack(start_ns or ABSENT, end_ns, pid, ppid, uid, status, signal, core, cgroup, comm, *used)
 

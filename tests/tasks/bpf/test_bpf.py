@@ -56,7 +56,7 @@ class Events:
         self.folder = folder
         self.exits = Drain(f"{folder}/exits", EXIT_BYTES)
         self.execs = Drain(f"{folder}/execs")
-        self._lost = Array(f"{folder}/lost", 48)
+        self._lost = Array(f"{folder}/lost", 64)
 
     def lost(self) -> list[int]:
         return self._lost.memory.cast("Q").tolist()
@@ -447,7 +447,7 @@ def test_one_that_is_refused_costs_none_of_those_that_are_loaded_with_it(
         programs = report["programs"]
     assert [name for name, said in programs.items() if said != {"ok": True}] == ["sent"]
     assert "R1 type=ctx expected=fp" in programs["sent"]["refused"]
-    together = ["ended", "started", "made", "sent", "received"]
+    together = ["ended", "started", "made", "signalled", "sent", "received"]
     assert asked[: len(together) + 1] == [together, *([each] for each in together)]
 
 

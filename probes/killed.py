@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who ends whom: how many processes a signal of another process ended; each is an event with who sent it.
+
+Source: BPF programs, which ``sysmond.tasks.ends.kills`` reads. Who sent a signal is between two processes, so this is
+restricted; ``exits`` has senders of the same user.
+"""
+
+from sysmond.probe import Lane, Probe, Sensitivity, Table, counter, hookimpl
+from sysmond.tasks.ends.kills import KIND, TABLE, Kills
+
+ORIGIN = "tracepoint signal_generate"
+
+KILLED = Table(
+    TABLE,
+    doc="Processes that ended by a signal of another process, which is none of their ancestors, since the recorder"
+    " started.",
+    metrics=(
+        counter("processes", "1", "Processes that ended by such a signal.", origin=ORIGIN),
+        counter("overruns", "1", "… that were too many at once to be told of.", origin="bpf_ringbuf_reserve"),
+    ),
+)
+
+
+@hookimpl
+def sysmond_probes() -> list[Probe]:
+    """Offer the table ``killed``. While nobody is killed, nothing is read but once a minute."""
+    probe = Probe(KILLED, Kills().read, 60.0, Lane.BACKGROUND, Sensitivity.RESTRICTED, told_kinds=(KIND,))
+    return [probe._replace(privilege="CAP_BPF and CAP_PERFMON for the loader")]
