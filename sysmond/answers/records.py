@@ -116,6 +116,7 @@ class Answering:
         self._warnings: list[str] = []
         # Where counters that are asked for began anew.
         self.resets: set[Gap] = set()
+        self._came_later = {} if lasts(self.table) else self._later()
 
     def _newest(self) -> Stretch:
         return self._lines[-1].parts[-1].stretch if self._lines else self._past[-1].stretch
@@ -139,6 +140,18 @@ class Answering:
         until: dict[str, int] = {}
         for line, stretch in lines:
             for name in with_children(stretch.table) if len(stretch.ticks) else ():
+                until[name] = max(until.get(name, -FOREVER_NS), line.course.moment_ns(int(stretch.ticks[-1])))
+        return until
+
+    def _later(self) -> dict[str, int]:
+        """Metrics that some files do not have yet, and until when (UTC): nobody knows them of the rows in those."""
+        until: dict[str, int] = {}
+        lines = [(line, part.stretch) for line in self._lines for part in line.parts]
+        for line, stretch in lines:
+            if not len(stretch.ticks):
+                continue
+            there = {metric.name for metric in stretch.table.metrics}
+            for name in [metric.name for metric in self.table.metrics if metric.name not in there]:
                 until[name] = max(until.get(name, -FOREVER_NS), line.course.moment_ns(int(stretch.ticks[-1])))
         return until
 
@@ -379,6 +392,11 @@ class Answering:
         if earlier:
             text = f"up to here, {', '.join(earlier)} count what waited-for children did, too"
             until_ns = max(self._with_children[name] for name in earlier)
+            self.meanings.append(Event(until_ns, "meaning", self.table.name, text))
+        later = [name for name in dict.fromkeys(spec.name for spec in specs) if name in self._came_later]
+        if later:
+            text = f"up to here, {', '.join(later)} of some rows {'are' if len(later) > 1 else 'is'} not recorded"
+            until_ns = max(self._came_later[name] for name in later)
             self.meanings.append(Event(until_ns, "meaning", self.table.name, text))
         return [(line, self._joined(line, names)) for line in self._lines]
 

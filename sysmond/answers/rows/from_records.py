@@ -397,8 +397,14 @@ class MomentBatch(RowBatch):
         return as_texts(values, self._stretch.texts) if is_text else values
 
     def _numbers(self, name: str) -> Int64Array:
-        columns = [self._stretch.column(part)[self._rows] for part in parts_of(self._stretch.table, name)]
+        columns = [self._column(part) for part in parts_of(self._stretch.table, name)]
         return summed(columns) if len(columns) > 1 else columns[0]
+
+    def _column(self, name: str) -> Int64Array:
+        """What the rows have of a metric; nothing where it came to the table later."""
+        if not self._has(name):
+            return np.full(len(self._rows), ABSENT, np.int64)
+        return self._stretch.column(name)[self._rows]
 
 
 def batches(

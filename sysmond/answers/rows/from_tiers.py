@@ -294,13 +294,7 @@ class TierMomentBatch(MomentBatch):
         """A column."""
         if spec.of is Of.COUNT:
             return NumberColumn(self._numbers(COUNT))
-        if spec.of is Of.METRIC and not self._has(spec.name):
-            none = np.full(len(self.bucket), ABSENT, np.int64)
-            return Words(none * 0 - 1, ()) if spec.is_text else NumberColumn(none, spec.scale)
         return super().cells(spec)
-
-    def _numbers(self, name: str) -> Int64Array:
-        return super()._numbers(name) if self._has(name) else np.full(len(self.bucket), ABSENT, np.int64)
 
 
 class MergedBatch(RowBatch):
