@@ -211,6 +211,13 @@ class Latest:
         may = f"root, the service's own user and members of the group {GROUP} may read it"
         return NotAuthorizedError(f"path {text!r}: restricted; {may}")
 
+    def of_rows(self, text: str) -> NotFoundError | None:
+        """Why a path has no newest value: it is of a table of rows, and who asks for these; None where it is not."""
+        if not self.is_long(text):
+            return None
+        said = paths.is_long(text.partition("@")[0].partition("/")[0])
+        return NotFoundError(f"path {text!r}: {said}, or on D-Bus GetRows, with last_ns for the newest")
+
     def is_long(self, text: str) -> bool:
         """Whether a path names a table that has rows, and no series in rings."""
         return text.partition("@")[0].partition("/")[0] in self._long_tables()
@@ -219,9 +226,9 @@ class Latest:
         """Why a pattern means nothing, and what comes near."""
         if refusal := self.refusal(pattern.text, allowed):
             return refusal
+        if rows := self.of_rows(pattern.text):
+            return rows
         long_tables = self._long_tables()
-        if pattern.table in long_tables:
-            return NotFoundError(f"path {pattern.text!r}: {paths.is_long(pattern.table)}")
         if pattern.table in self._planned() and not any(self.meant(Matcher(paths.parse(pattern.table)), allowed)):
             return NotFoundError(f"path {pattern.text!r}: has no rows now")
         try:

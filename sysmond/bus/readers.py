@@ -453,7 +453,7 @@ class History(Interface):
     async def _ask(self, caller: Caller, do: str, bytes_max: int, **asked: object) -> Reply:
         """Have a question answered; where it means what the caller may not see, say so."""
         given = asked.get("paths")
-        named = given if isinstance(given, list) else []
+        named = given if isinstance(given, list) else [str(asked["table"])] if "table" in asked else []
         asked["has_rows"] = do == "rows" or any(map(self._latest.is_long, named))
         try:
             return await self._readers.ask(caller, do, bytes_max, **asked)

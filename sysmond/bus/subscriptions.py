@@ -196,7 +196,7 @@ class Subscription(Interface):
         self.interval_ns = min(intervals_ns, default=SECOND_NS)
         if nothing:
             unknown = NotFoundError(f"rule {nothing[:80]!r}: means nothing that is recorded now")
-            raise latest.refusal(nothing, self.owner.sensitivities) or unknown
+            raise latest.refusal(nothing, self.owner.sensitivities) or latest.of_rows(nothing) or unknown
 
     def consider(self, now: Now, now_ns: int) -> None:
         """Compare the newest values with the rules."""

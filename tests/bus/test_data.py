@@ -483,7 +483,9 @@ def test_a_restricted_long_table_is_refused_by_what_is_planned(machine: Machine)
     planned = {"exits": Sensitivity.RESTRICTED, "process": Sensitivity.PUBLIC}
     latest = Latest(Follower(machine.folders, ticks=2), lambda: planned, lambda: list(planned))
     assert "restricted; root" in str(latest.refusal("exits/cpu@1", (Sensitivity.PUBLIC,)))
+    assert "restricted; root" in str(latest.refusal("exits", (Sensitivity.PUBLIC,)))  # As rows are asked for.
     assert latest.refusal("exits/cpu@1", tuple(Sensitivity)) is None
+    assert "on D-Bus GetRows" in str(latest.of_rows("process/cpu@1"))
     assert latest.refusal("process/cpu@1", (Sensitivity.PUBLIC,)) is None
 
 

@@ -4,17 +4,21 @@
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.bus.wire.names import MANAGER, OBJECT_PATH
 from tests.support.clients import Client, a_client
+from tests.support.clients import RefusedError as RefusedOverBus
 from tests.support.onbus import OLDER, Recorder, a_bus, a_recorder, answer, gdbus, pytestmark
 from tests.support.waiting import wait_until
 
 __all__ = ["pytestmark"]
 
+NO_OPTIONS: dict[str, Any] = {}
 LISTEN = f"type='signal',interface='{MANAGER}',member='Event'"
 
 
@@ -83,6 +87,31 @@ def test_what_is_derived_is_a_series_like_any_other(client: Client) -> None:
     assert columns[0][:3] == ("memory/used_percent", "mean", "%")
     assert columns[0][3][-1] == pytest.approx(value, abs=30)
     assert any(is_there for _, _, is_there in client.call("GetHistory", "suu", "memory/used_percent", 60, 60))
+
+
+def test_the_newest_of_a_long_table_are_rows_and_who_asks_for_series_is_told_so(client: Client) -> None:
+    rule = ("process/cpu@5", 1.0, 0.5, NO_OPTIONS)
+    for member, words in (
+        ("ListMetrics", ("asa{sv}", ["process/cpu@5"], NO_OPTIONS)),
+        ("Subscribe", ("a(sdda{sv})a{sv}", [rule], NO_OPTIONS)),
+    ):
+        with pytest.raises(RefusedOverBus, match="is a long table.* on D-Bus GetRows") as refusal:
+            client.call(member, *words)
+        assert refusal.value.name == "NotFound"
+    last = {"last_ns": ("t", 60 * SECOND_NS), "columns": ("as", ["pid"])}
+    mine = {**last, "where": ("s", f"pid = {os.getpid()}")}
+
+    def rows(table: str, asked: dict[str, Any]) -> list[float]:
+        try:
+            pids: list[float] = client.call("GetRows", "sxxta{sv}", table, 0, 0, 0, asked)[1][0][3][1]
+        except RefusedOverBus:  # Nothing is recorded yet.
+            return []
+        return pids
+
+    for table in ("process", "process_private"):  # The other one is restricted, and we may.
+        wait_until(partial(rows, table, mine))
+        assert rows(table, mine) == [os.getpid()]
+        assert len(rows(table, {**last, "top": ("u", 1)})) == 1
 
 
 def test_a_subscriber_is_told_of_every_tick(client: Client) -> None:

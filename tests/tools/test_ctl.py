@@ -110,7 +110,10 @@ def test_an_interval_is_set_and_taken_back(recorder: Recorder) -> None:
 
 
 def test_who_asks_for_values_of_processes_is_told_how(recorder: Recorder) -> None:
-    right = "is a long table, whose series are not listed; expected 'sysmon-extract {}' by itself"
+    right = (
+        "is a long table, whose series are not listed; expected 'sysmon-extract {}' by itself, or on D-Bus GetRows, "
+        "with last_ns for the newest"
+    )
     # Of the thread nothing is recorded: it is disabled.
     for path, table in (("process", "process"), ("exits/signal", "exits"), ("thread", "thread")):
         code, error = refused(recorder, "watch", path, "--count=1")
