@@ -50,70 +50,70 @@ PROGRAMS = (
 METRICS_HEAD = """\
 # Metrics
 
-Every table and metric that sysmond's own probes record. Written from the probes by `make docs`.
+Every table and metric that sysmond's own probes record, written from the probes by `make docs`.
 
-A series is named `table/metric@instance`; a table of the whole system has no instance. A counter
-only grows, and readers see its rate: the unit in parentheses. Values are stored as integers;
-*digits* is the number of decimal places they carry. A metric that a kernel, a device or a
-permission does not offer is absent, never zero. What is *derived* is not recorded, but follows from metrics
-by a formula ([the guide](asking.md#derived-columns)); it is asked for by its name like any other. *Elsewhere* is
-what other programs call the same: ≈ where they compute it in another way, … + where theirs is a sum with more in it.
-[By program](names.md), with the units that differ.
+A series is named `table/metric@instance`; a table about the whole system has no instance. A counter
+only grows, and answers show its rate, in the unit in parentheses. Values are stored as integers;
+*digits* is how many decimal places they have. If the kernel, the device or your permissions do not offer a
+metric, it is absent, never zero. A *derived* column is not recorded; a formula computes it from metrics
+([the guide](asking.md#derived-columns)), and you ask for it by name like any other. *Elsewhere* is the name in
+other programs: ≈ if they compute it in another way, … + if theirs is a sum that includes more.
+[Names by program](names.md) also lists the units that differ.
 
-*Takes* is how long a reading, and its row in the ring, took when that was last [measured](performance.md): with 1,000
-processes, and with 1,000 control groups; `–` where no benchmark takes a table by itself. Tables made of tasks
-share one pass, which counts for the first that asks for it. A table that is off runs once the configuration, or
-`sysmonctl enable probe NAME`, says so.
+*Takes* is how long a reading and its row in the ring took when last [measured](performance.md), with 1,000
+processes and 1,000 control groups; `–` if no benchmark measures the table by itself. Tables of tasks
+share one pass, which counts for the first that asks for it. To record a table that is off, enable it in the
+configuration or with `sysmonctl enable probe NAME`.
 """
 
 NAMES_HEAD = """\
 # Names elsewhere
 
-What metrics are called in other programs, and here. Written from `sysmond/base/elsewhere/` by `make docs`. A query
-by one of these names is answered with the name here: `sysmon-extract node_disk_read_bytes_total` asks whether you
-mean `disk/read_bytes`.
+You know a metric from another program: what is its name here? `make docs` writes this page from
+`sysmond/base/elsewhere/`. If you query one of these names, sysmond suggests its own:
+`sysmon-extract node_disk_read_bytes_total` asks whether you mean `disk/read_bytes`.
 
-Counters are rates in answers, unless `--raw` says otherwise: `disk/read_bytes` is shown in bytes a second. Where a
-program has another unit, it is named. ≈ means that the program computes it in another way. A star stands for a number
-or a name; of several metrics joined by `+` the name is the sum.
+Answers show counters as rates, except with `--raw`: `disk/read_bytes` is shown in bytes a second. If a
+program uses another unit, the table names it. ≈ means that the program computes the metric in another way. A star
+stands for a number or a name; a name for several metrics joined by `+` is their sum.
 """
 
 EVENTS_HEAD = """\
 # Events
 
-What happened, with its time: a suspend, a full disk, an upgrade, a killed process. Written from
-`sysmond/base/event_kinds.py` and the probes by `make docs`.
+What happened, and when? sysmond records a suspend, a full disk, an upgrade or a killed process as an event. `make docs`
+writes this page from `sysmond/base/event_kinds.py` and the probes.
 
 ```
-sysmon-extract event --from=yesterday                         # all of it
-sysmon-extract event --from=-1h --where='kind = "oom kill"'   # of one kind
-sysmon-extract cpu --from=-1h                                 # what may explain something stands beside each answer
-sysmon-extract cpu --from=-1h --all-events                    # … and all the rest
-sysmonctl events --follow                                     # as it happens
+sysmon-extract event --from=yesterday                         # all events
+sysmon-extract event --from=-1h --where='kind = "oom kill"'   # events of one kind
+sysmon-extract cpu --from=-1h                                 # an answer, with events that may explain it
+sysmon-extract cpu --from=-1h --all-events                    # an answer, with all events
+sysmonctl events --follow                                     # new events as they happen
 ```
 
-An event has a time, a kind, a subject and a line of text; some have more in `detail`. What was noticed later than it
-happened has its own time, and `known_from` says which log told of it.
+An event has a time, a kind, a subject and a line of text; some have more in `detail`. If sysmond learned of an event
+only later, the event also has the time at which it happened, and `known_from` names the log it comes from.
 
-An event is as private as the table of its probe: who may not read that does not see it. An answer about a public table
-has public events only, so that you may give it to anybody; `sysmon-extract event` and `sysmon` show all that you may
-read. Where a probe is off, or may not read its source, its kinds are not recorded.
+An event is as private as the table of its probe: only people who may read the table see the event. An answer about a
+public table has only public events, so you can give it to anybody; `sysmon-extract event` and `sysmon` show all events
+that you may read. If a probe is off, or may not read its source, its kinds are not recorded.
 
-**Storms.** More than eight changes of one kind in one reading are one event that names them; more than 32 events that a
-probe tells at once end with one that says how many more there were.
+**Many events at once.** If more than eight things of one kind change in one reading, one event names them all. If a
+probe reports more than 32 events at once, the last one says how many more there were.
 
-**While nobody recorded.** Messages of the kernel, runs of dpkg and logins of this boot, in wtmpdb or wtmp, are read
-when the recorder starts, each once, with the time that the source says. Unit files are compared with how they were when
-it last recorded in this boot, and so are states (a lid, a link) where only the background lane was started again; else
-these are compared from the first reading on. Settings are compared with those at the end of the boot before, once a
-machine runs for three minutes. How the boot before ended is told at the start, with the time of a panic where pstore
+**While sysmond was not running.** When the recorder starts, it reads this boot's kernel messages, dpkg runs and logins
+(in wtmpdb or wtmp), each once, with the time that the source gives. It compares unit files with how they were when it
+last recorded in this boot, and also states (a lid, a link) if only the background lane was restarted; otherwise it
+compares states from its first reading on. Once the machine has run for three minutes, it compares settings with those
+at the end of the boot before. At the start it also says how the boot before ended, with the time of a panic if pstore
 has it.
 
-*Minor* kinds stand beside answers about tables only with `--all-events`.
+Answers about tables show *minor* kinds only with `--all-events`.
 
-*Incidents* are kept and looked at more closely: five minutes before and after each are pinned, and threads are looked
-at ten times a second for half a minute; then an event `burst` says why there are more rows.
-[How much, and of which kinds](configuration.md#incidents), is yours to say.
+*Incidents* are kept and examined more closely: the five minutes before and after each are pinned, and for half a minute
+threads are read ten times a second; then an event `burst` says why there are more rows.
+[You choose how much, and for which kinds](configuration.md#incidents).
 """
 
 LEFT_OUT = (
@@ -150,25 +150,25 @@ LEFT_OUT = (
 CLI_HEAD = """\
 # Command lines
 
-Every program and every option. Written from the programs by `make docs`.
+Every program and every option, written from the programs by `make docs`.
 
-Exit codes, of all programs: 0 done; 1 failure; 2 wrong usage; 3 partial result, what is missing
-is named on standard error; 77 no permission; 130 interrupted by Ctrl-C.
+All programs have the same exit codes: 0 success; 1 failure; 2 wrong usage; 3 partial result (standard error
+names what is missing); 77 no permission; 130 interrupted by Ctrl-C.
 """
 
 
 BUS_HEAD = """\
 # Interfaces on D-Bus
 
-Every method, signal and property of sysmond's own, written from the code by `make docs`; [what they have in
-common](dbus.md) is said elsewhere. All types are in the letters of D-Bus: `x` and `t` are nanoseconds unless
-said otherwise. A method with an action asks polkit for `org.sysmond.SystemMonitor1.ACTION`.
+Every method, signal and property of sysmond's own, written from the code by `make docs`; [sysmond on D-Bus](dbus.md)
+says what they have in common. Types are D-Bus signatures: `x` and `t` are nanoseconds unless
+stated otherwise. A method with an action asks polkit for `org.sysmond.SystemMonitor1.ACTION`.
 """
 WHEN_TOLD = {
     interface.Changes.NEVER: "never",
-    interface.Changes.EMITTED: "told by PropertiesChanged",
-    interface.Changes.INVALIDATED: "PropertiesChanged says that it did",
-    interface.Changes.SILENT: "not told",
+    interface.Changes.EMITTED: "PropertiesChanged gives the new value",
+    interface.Changes.INVALIDATED: "PropertiesChanged says that it changed",
+    interface.Changes.SILENT: "without a signal",
 }
 
 

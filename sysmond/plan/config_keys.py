@@ -185,7 +185,7 @@ def _tier_keys(section: str, whose: str, sizes: Sequence[str]) -> Iterator[Confi
         yield ConfigKey(
             (section, tier, "size"),
             SIZE,
-            f"How much the tier {tier}{whose} may take on disk, at every moment; the oldest files go.",
+            f"The most that the tier {tier}{whose} may ever take on disk; the oldest files are removed first.",
             size,
             "512KiB",
             "1TiB",
@@ -193,13 +193,13 @@ def _tier_keys(section: str, whose: str, sizes: Sequence[str]) -> Iterator[Confi
         yield ConfigKey(
             (section, tier, "age"),
             _age(step),
-            f"How long the tier {tier}{whose} is kept, if it fits; 0 for as long as it does.",
+            f"How long the tier {tier}{whose} is kept, if it fits; 0 for as long as it fits.",
             "0",
         )
 
 
 KEYS = (
-    ConfigKey(("sampler", "ring_size"), SIZE, "The largest that a ring may be, in RAM.", "16MiB", "64KiB", "1GiB"),
+    ConfigKey(("sampler", "ring_size"), SIZE, "The largest size of a ring, in RAM.", "16MiB", "64KiB", "1GiB"),
     ConfigKey(
         ("sampler", "priority"),
         INTEGER,
@@ -211,7 +211,7 @@ KEYS = (
     ConfigKey(
         ("sampler", "battery_factor"),
         INTEGER,
-        "On battery the background lane reads at intervals so many times as long; 1 for the same.",
+        "On battery, the background lane multiplies its intervals by this factor; 1 changes nothing.",
         "2",
         "1",
         "10",
@@ -219,7 +219,7 @@ KEYS = (
     ConfigKey(
         ("archive", "seal_interval"),
         DURATION,
-        "How often what the rings hold becomes a compressed segment in RAM.",
+        "How often the contents of the rings become a compressed segment in RAM.",
         "600s",
         "1s",
         "1h",
@@ -227,7 +227,7 @@ KEYS = (
     ConfigKey(
         ("archive", "flush_interval"),
         DURATION,
-        "How often segments may go from RAM to a disk that somebody else is using; one at rest is left at rest.",
+        "How often segments may go from RAM to a disk that other programs are using; an idle disk is left idle.",
         "10min",
         "1s",
         "7d",
@@ -235,7 +235,7 @@ KEYS = (
     ConfigKey(
         ("archive", "ram_size"),
         SIZE,
-        "How much may wait in RAM for the disk; when it is more, or a tenth of tiers.1s.size, it is flushed early.",
+        "How much may wait in RAM for the disk; more than this, or than a tenth of tiers.1s.size, is written early.",
         "64MiB",
         "1MiB",
         "64GiB",
@@ -243,7 +243,7 @@ KEYS = (
     ConfigKey(
         ("archive", "pin_pressure_percent"),
         INTEGER,
-        "From how much full memory or I/O pressure (PSI, over 10 s) on rows are pinned by themselves; 0 for never.",
+        "The full memory or I/O pressure (PSI, over 10 s) from which rows are pinned automatically; 0 for never.",
         "40",
         "0",
         "100",
@@ -251,13 +251,13 @@ KEYS = (
     ConfigKey(
         ("archive", "significant_bits"),
         SIGNIFICANT_BITS,
-        "How many significant bits a number keeps once rows are merged, after they were rolled up; 0 for every digit.",
+        "How many significant bits numbers keep once their rows are rolled up and merged; 0 for every digit.",
         "0",
     ),
     ConfigKey(
         ("archive", "share_percent"),
         INTEGER,
-        "How much of its file system the archive may take: where all sizes below are more, each is less in proportion.",
+        "How much of its file system the archive may take; if all sizes add up to more, each is reduced in proportion.",
         "10",
         "1",
         "100",
@@ -265,7 +265,7 @@ KEYS = (
     ConfigKey(
         ("archive", "free_percent"),
         INTEGER,
-        "How much of that file system stays free: where less is, what comes takes the place of what is oldest.",
+        "How much of that file system stays free; if less is free, new recordings only replace the oldest ones.",
         "15",
         "0",
         "90",
@@ -286,7 +286,7 @@ KEYS = (
     ConfigKey(
         ("tiers", "pins", "size"),
         SIZE,
-        "How much of 1s may be kept beyond that by pins, as much of event, and as much of records.",
+        "How much pins may keep of 1s beyond its size, and the same of event and of records.",
         "50MB",
         "0B",
         "1TiB",
@@ -294,20 +294,23 @@ KEYS = (
     ConfigKey(
         ("tiers", EVENTS, "size"),
         SIZE,
-        "How much events may take on disk, at every moment; the oldest files go.",
+        "The most that events may ever take on disk; the oldest files are removed first.",
         "4MB",
         "512KiB",
         "1TiB",
     ),
     ConfigKey(
-        ("tiers", EVENTS, "age"), _age("1s"), "How long events are kept, if they fit; 0 for as long as they do.", "730d"
+        ("tiers", EVENTS, "age"),
+        _age("1s"),
+        "How long events are kept, if they fit; 0 for as long as they fit.",
+        "730d",
     ),
     *_tier_keys("records", " of all long tables together", ("1GB", "100MB", "100MB", "100MB")),
-    ConfigKey(("probes", ANY, "enabled"), BOOLEAN, "Whether it runs at all; its own declaration says so without this."),
+    ConfigKey(("probes", ANY, "enabled"), BOOLEAN, "Whether the probe runs at all; by default, as it declares."),
     ConfigKey(
         ("probes", ANY, "interval"),
         DURATION,
-        "How often it is read; its own declaration says what it is without this. In the background no more often than "
+        "How often the probe is read; by default, as it declares. In the background at most "
         f"every {LANE_INTERVAL_MIN_NS[Lane.BACKGROUND] // SECOND_NS}s.",
         "",
         f"{LANE_INTERVAL_MIN_NS[Lane.REALTIME] // 1_000_000}ms",
@@ -316,18 +319,16 @@ KEYS = (
     ConfigKey(
         ("probes", ANY, "lane"),
         LANE,
-        "Where it runs: on the real-time tick, or in the background where it may block. A probe that declares "
+        "Where the probe runs: on the real-time tick, or in the background, where it may block. A probe that declares "
         "itself for the background stays there; one that did not come with sysmond begins there.",
     ),
     ConfigKey(
         ("probes", ANY, "sensitivity"),
         SENSITIVITY,
-        "Who may read what it records. A probe that declares itself restricted stays so; one that did not come "
-        "with sysmond begins so.",
+        "Who may read what the probe records. A probe that declares itself restricted stays restricted; one that did "
+        "not come with sysmond begins restricted.",
     ),
-    ConfigKey(
-        ("probes", ANY, "options", ANY), OPTION, "What the probe itself offers to set; its documentation says what."
-    ),
+    ConfigKey(("probes", ANY, "options", ANY), OPTION, "Settings of the probe's own; its documentation lists them."),
 )
 
 

@@ -25,6 +25,8 @@ nothing but what|all what|the same goes|, as Li-ion|, as ext4|, as schedutil|let
 respectively|e.g.|i.e.|aka|utilize|leverage|in order to|prior to|subsequent to|in the event that|due to the fact
 it should be noted|please note|needless to say|basically|simply put|at this point in time|and/or|going forward
 informations|softwares|datas|allows to|permits to|enables to|we recommend to|since when|like following
+stand beside|so many times|is told by|came about|in the place of|does as well|who has no|for who|be it to|overrules
+see and steer|are asked for|ever more seldom
 """.replace("\n", "|")
     .strip("|")
     .split("|")
