@@ -47,12 +47,15 @@ def test_a_group_has_what_its_table_has_and_is_called_as_nothing_else(name: str)
 def test_a_group_stands_for_its_columns_in_their_order(archive: Archive) -> None:
     answer = archive.records("process", columns="pid,io,cpu,io")
     assert [column.path for column in answer.columns] == ["pid", *IO, "cpu"]
-    assert [column.path for column in archive.records("process", columns="io:sum").columns] == [f"{c}:sum" for c in IO]
+    sums = archive.records("process", columns="io:sum")
+    assert [column.path for column in sums.columns] == ["pid", "comm", *(f"{c}:sum" for c in IO)]
     assert answer.column("read_bytes").values[0] > 0
     stored = archive.records("process", columns="pid,memory", raw=True)
     assert [column.path for column in stored.columns][:3] == ["pid", "rss", "rss_anon"]
     both = archive.records("process", columns="faults", stat="sum")
-    assert [column.path for column in both.columns] == ["minor_faults:sum", "major_faults:sum"]
+    assert [column.path for column in both.columns] == ["pid", "comm", "minor_faults:sum", "major_faults:sum"]
+    together = archive.records("process", columns="faults", group_by="user")
+    assert [column.path for column in together.columns] == ["user", "minor_faults", "major_faults"]
 
 
 def test_a_column_is_meant_before_a_group(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -391,6 +391,15 @@ def test_a_damaged_file_is_named_and_the_rest_is_there(folders: Folders) -> None
     assert path in found.warnings[0]
 
 
+def test_what_is_in_no_unit_is_one_group_whether_its_control_group_is_known_or_not(folders: Folders) -> None:
+    seen = [(at, process(pid, comm="pg", cpu=0, cgroup=38 + pid)) for at in (0, 9) for pid in range(2, 5)]
+    put(folders, stretch(PROCESS, range(100, 110), seen), 1)
+    paths: list[tuple[int, Row]] = [(0, {"id": 40, "path": "/a"}), (0, {"id": 41, "path": "/system.slice/pg.service"})]
+    put(folders, stretch(CGROUP_NAME, [100, 105], paths), 1)
+    counted = ask(folders, start=100, end=110, group_by="unit", columns="unit,count")
+    assert sorted(rows(counted, "unit", "count"), key=str) == [("pg.service", 1), (None, 2)]
+
+
 def test_groups_add_up(folders: Folders) -> None:
     seen = [(0, process(pid, comm="pg", cpu=0, rss_anon=100, uid=pid % 2, cgroup=40 + pid % 2)) for pid in range(2, 6)]
     seen += [
@@ -408,7 +417,7 @@ def test_groups_add_up(folders: Folders) -> None:
         ("session-3.scope", 2, 2, 2 * (9 * 100 + 300) / 10, 300),
     ]
     assert rows(ask(folders, start=100, end=110, group_by="user,session"), "user", "session") == [
-        ("root", ""),
+        ("root", None),
         ("daemon", "3"),
     ]
     named = ask(folders, start=100, end=110, group_by="user", columns="user,cpu:sum,user:sum", by="user")

@@ -50,6 +50,8 @@ class Of(StrEnum):
     COUNT = "count"  # How many were counted together.
 
 
+# What says of a row whose it is: of long tables a group, of others a column.
+_WHO, _INSTANCE = "who", "instance"
 # Of every row, and no column of the table.
 TIME = "time"
 
@@ -190,13 +192,17 @@ class Offer(NamedTuple):
             specs.append(self.specs[label])
         return list(dict.fromkeys(specs))
 
-    def choose(self, labels: Iterable[str]) -> list[Spec]:
+    def choose(self, labels: Iterable[str], *, grouped: bool = False) -> list[Spec]:
         """The columns called so, and of each group those that it has: ``io``, and ``io:sum`` for sums of all.
+
+        A group says nothing of whose its numbers are: where no column that is named does, that stands first, unless
+        rows are ``grouped``.
 
         :raises UsageError: as ``find``.
         """
         groups = column_groups.groups_of(self.table.name)
         chosen: list[str] = []
+        has_group = False
         for label in labels:
             name, _, stat = label.partition(":")
             if label in self.specs or name not in groups:
@@ -208,6 +214,11 @@ class Offer(NamedTuple):
                 meant = [f"{plain}:{stat}"] if stat else [member, plain]  # As they are stored they have no statistic.
                 members += [there for there in meant if there in self.specs][:1]
             chosen += members or [label]
+            has_group = True
+        if has_group and not grouped:
+            own = groups[_WHO][:2] if _WHO in groups else (_INSTANCE,) if self.table.per else ()
+            if set(own).isdisjoint(chosen):
+                chosen = [*(name for name in own if name in self.specs), *chosen]
         return self.find(chosen, groups)
 
     def _near(self, label: str, groups: Collection[str]) -> str:

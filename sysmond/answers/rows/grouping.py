@@ -52,13 +52,14 @@ def rank(cells: Cells) -> Float64Array:
 def grouped(batch: RowBatch, question: Question) -> Rows:
     """The groups of a batch, with the sums of their rows; of the largest, the largest. They are of no boot."""
     specs = [spec for spec in question.parts([*question.columns, question.by]) if spec not in question.groups]
-    keys = [_codes(batch.cells(spec)) for spec in question.groups]
+    own = {spec.label: _without_empty(batch.cells(spec)) for spec in question.groups}
+    keys = [_codes(cells) for cells in own.values()]
     order = np.lexsort((*reversed(keys), batch.bucket))
     ordered = [column[order] for column in (batch.bucket, *keys)]
     begins = np.flatnonzero(np.r_[True, np.logical_or.reduce([column[1:] != column[:-1] for column in ordered])])
     columns: dict[str, Cells] = {}
-    for spec in question.groups:
-        columns[spec.label] = take(batch.cells(spec), order[begins])
+    for label, cells in own.items():
+        columns[label] = take(cells, order[begins])
     for spec in specs:
         columns[spec.label] = _summed(_addends(batch, spec), order, begins, largest=spec.stat == MAX)
     times = batch.times_ns[order[begins]]
@@ -79,6 +80,14 @@ def check_summable(spec: Spec, groups: Sequence[Spec], *, lasting: bool, amount:
         raise UsageError(
             f"column {spec.label!r}: rows of a group by {labels} differ in it; expected what can be summed"
         )
+
+
+def _without_empty(cells: Cells) -> Cells:
+    """An empty text is none: who is in no unit is in the same group as who is in no control group at all."""
+    if isinstance(cells, Words) and "" in cells.texts:
+        empty = [code for code, text in enumerate(cells.texts) if not text]
+        return cells._replace(codes=np.where(np.isin(cells.codes, empty), -1, cells.codes))
+    return cells
 
 
 def _codes(cells: Cells) -> Int64Array:

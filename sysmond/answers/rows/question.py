@@ -88,7 +88,7 @@ def asked(request: Request, offer: Offer) -> Question:
     labels = _words(request.columns)
     # Every row begins with its time, unless a table has a column of that name.
     named = [label for label in labels if label != offered.TIME or label in offer.specs]
-    chosen = offer.choose(named) if labels else offer.defaults(grouped=bool(groups))
+    chosen = offer.choose(named, grouped=bool(groups)) if labels else offer.defaults(grouped=bool(groups))
     if request.stat is not None:
         chosen = _with_asked(offer, chosen, _words(request.stat))
     if request.summary:
