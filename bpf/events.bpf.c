@@ -254,7 +254,7 @@ static __always_inline void name_sender(struct exit_record *record, struct task_
         LOSE(kills);
         return;
     }
-    kill->start_ns = record->start_ns;
+    kill->end_ns = record->end_ns;
     kill->pid = record->pid;
     kill->uid = record->uid;
     kill->sender_start_ns = sender->start_ns;

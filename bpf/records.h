@@ -62,7 +62,7 @@ _Static_assert(sizeof(struct exit_record) == 168, "sysmond/tasks/tables.py, EXIT
 
 /* A process that ended by a signal of one that is none of its ancestors, behind 8 of the ring buffer: restricted. */
 struct kill_record {
-    u64 start_ns, sender_start_ns;
+    u64 end_ns, sender_start_ns;
     u32 pid, uid, sender_pid, sender_uid;
     char comm[COMM_BYTES], sender_comm[COMM_BYTES];
     u32 signal, pad;

@@ -49,6 +49,7 @@ _PLAIN_TEXTS = {
 _NUMBERED_TEXTS = {
     ("process", "comm"): "program",
     ("exits", "comm"): "program",
+    ("exits", "sender_comm"): "program",
     ("thread", "comm"): "program",
     ("gpu_process", "comm"): "program",
     ("gpu_process", "card"): "card",

@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from sysmond.base.model import ABSENT
 from sysmond.probe import Host, HostEvent
 from sysmond.tasks.ends.exits import PinnedExits
-from sysmond.tasks.ends.kills import EVENTS_AT_ONCE, KIND, KillRecord, Kills, events_of
+from sysmond.tasks.ends.kills import EVENTS_AT_ONCE, KIND, KNOWN_FROM, KillRecord, Kills, events_of
 from sysmond.tasks.tables import ABSENT_U32, EXITS
 from tests.support.pinned import child, loaded, rows, why_not
 
@@ -335,14 +336,14 @@ def test_several_that_one_process_ends_are_one_event(witness: Witness) -> None:
 
 
 def kill(pid: int, comm: str = "worker", by: int = 9) -> KillRecord:
-    return KillRecord(pid, 5, pid, 1000, by, 0, comm, "pkill", 15)
+    return KillRecord(pid * 10, 5, pid, 1000, by, 0, comm, "pkill", 15)
 
 
 def test_many_who_send_at_once_are_one_event() -> None:
     few = [kill(number, by=number + 50) for number in range(EVENTS_AT_ONCE)]
     assert len(list(events_of(few))) == EVENTS_AT_ONCE
-    (event,) = events_of([*few, kill(77, "last"), kill(78, "last")])
-    assert event == HostEvent(KIND, "", f"{EVENTS_AT_ONCE + 2} processes at once", detail="worker, last")
+    (told,) = events_of([*few, kill(77, "last"), kill(78, "last")])
+    assert told == (HostEvent(KIND, "", f"{EVENTS_AT_ONCE + 2} processes at once", detail="worker, last"), 780)
     assert list(events_of([])) == []
 
 
@@ -361,6 +362,19 @@ def test_what_nobody_takes_is_counted(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 # --- The reader
+
+
+@runs_here
+def test_what_ended_while_nobody_read_has_its_own_time(witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sysmond.tasks.ends.kills.LATE_NS", 0)
+    begun_ns = time.time_ns()
+    with child("") as victim:
+        sent(signal.SIGKILL, victim.pid)
+        victim.wait()
+        ended_ns = time.time_ns()
+    (event,) = witness.told_of(victim.pid)
+    assert event.known_from == KNOWN_FROM
+    assert begun_ns <= event.happened_ns <= ended_ns + 10**6
 
 
 @runs_here
