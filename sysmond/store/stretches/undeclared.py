@@ -25,6 +25,11 @@ _NUMBERS = (
     ("kernel_stack", (("stack", "id"),), (("functions", "functions"),), False, True),
 )
 _COMMAND = ("command", _KEY, (("exe", "exe"), ("command", "command")))
+_COMMAND_OF_SENDER = (
+    "command",
+    (("sender_pid", "pid"), ("sender_start", "start")),
+    (("sender_exe", "exe"), ("sender_command", "command")),
+)
 _STORAGE = ("read_bytes", "written_bytes")
 _RSS = ("rss_anon", "rss_file", "rss_shmem")
 _TRAFFIC = ("tcp_received", "tcp_sent", "udp_received", "udp_sent")
@@ -72,6 +77,7 @@ BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     },
     "exits": {
         **BY_COLUMNS,
+        "joins": (*_NUMBERS, (*_COMMAND, False, False), (*_COMMAND_OF_SENDER, False, False)),
         "top": (("cpu",), ("peak_rss",)),
         "others_by": ("cgroup", "comm"),
         "sums": ("cpu", "user", "system", "minor_faults", "major_faults", *_STORAGE),
