@@ -258,10 +258,13 @@ def _listing(folder: str) -> list[str]:
 
 
 @contextmanager
-def daemon(ticks: int, config: str = "", state: str = "", arguments: Sequence[str] = ()) -> Iterator[Daemon]:
+def daemon(
+    ticks: int, config: str = "", state: str = "", arguments: Sequence[str] = (), prefix: Sequence[str] = ()
+) -> Iterator[Daemon]:
     """Run the whole daemon in a temporary place, as on a fresh machine; it ends by itself after ``ticks``.
 
-    ``state``: its state folder, where that lies elsewhere and is not removed. ``arguments``: more of them.
+    ``state``: its state folder, where that lies elsewhere and is not removed. ``arguments``: more of them. ``prefix``:
+    what starts it, in place of this program.
     """
     with workplace() as folders:
         file = f"{folders.state}/benchmark.yaml"
@@ -269,7 +272,7 @@ def daemon(ticks: int, config: str = "", state: str = "", arguments: Sequence[st
             written.write(config or "# All as it is by default.\n")
         at = folders._replace(state=state or folders.state)
         places = ["--state-dir", at.state, "--runtime-dir", at.runtime]
-        command = [program("sysmond"), *places, "--config", file, "--ticks", str(ticks), *arguments]
+        command = [*prefix, program("sysmond"), *places, "--config", file, "--ticks", str(ticks), *arguments]
         log = f"{folders.state}/daemon.log"
         with started(command, log) as process:
             yield Daemon(at, process, log)

@@ -44,6 +44,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "newest": (),
     "screen": (),
     "way": (),
+    "names": (),
     "jitter": ("--stress",),
 }
 # Just to see that everything runs; the figures mean nothing.
@@ -68,6 +69,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "input": ("--seconds", "3", "--period", "1"),
     "event_storms": ("--seconds", "1", "--rest", "2"),
     "way": (),
+    "names": ("--programs", "10"),
     "jitter": ("--ticks", "200"),
     "idle": ("--seconds", "3"),
     "cgroups": ("--seconds", "3", "--groups", "20"),
@@ -254,6 +256,13 @@ OF_TASKS = (
     ),
     _ended("forks", "1,000 `/bin/true` in a minute: on record, CPU a tick"),
     _ended("storm", "3,000 programs a second that end at once: on record, CPU a tick"),
+    Target(
+        "names",
+        "without BPF: programs that lived ≥ 50 ms and have their name on record; wrong names",
+        "≥ 90 %, 0",
+        lambda f: f"{f['named']} of {f['lived']}, {f['wrong']}",
+        lambda f: f["share"] >= 0.9 and not f["wrong"] and f["lived"] >= 200,
+    ),
     Target(
         "records",
         "bytes a process and second on disk, quiet, busy",
