@@ -5,7 +5,7 @@ Source: the folders of systemd.unit(5), which ``sysmond.sources.unit_files`` wat
 """
 
 from sysmond.probe import Lane, Probe, Table, counter, gauge, hookimpl
-from sysmond.sources.unit_files import DONE, FILES_MAX, FOLDERS, KIND, TABLE, UnitFiles
+from sysmond.sources.unit_files import DONE, FILES_MAX, FOLDERS, KIND, SYSTEMD, TABLE, UnitFiles
 
 INTERVAL_S = 10.0
 ORIGIN = f"{FOLDERS[0]}, …"
@@ -28,5 +28,4 @@ UNIT_FILE = Table(
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``unit_file``, where there is a systemd."""
-    needs = ("/run/systemd/system",)
-    return [Probe(UNIT_FILE, UnitFiles().read, INTERVAL_S, Lane.BACKGROUND, needs=needs, told_kinds=(KIND,))]
+    return [Probe(UNIT_FILE, UnitFiles().read, INTERVAL_S, Lane.BACKGROUND, needs=(SYSTEMD,), told_kinds=(KIND,))]

@@ -33,9 +33,10 @@ settings.register_profile("search", deadline=None, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
-# nohup has the one ignored, a shell the other for what it starts in the background: whatever is started here would
+# nohup has the first ignored, a shell the others for what it starts in the background: whatever is started here would
 # inherit that; tests send them.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -26,6 +26,9 @@ FOLDERS = (
     "/usr/local/lib/systemd/system",
     "/usr/lib/systemd/system",
 )
+SYSTEMD = "/run/systemd/system"
+"""It is there where systemd runs: sd_booted(3)."""
+
 TYPES = frozenset((
     *("service", "socket", "device", "mount", "automount", "swap", "target", "path", "timer", "slice", "scope", "conf"),
 ))  # fmt: skip
@@ -57,7 +60,11 @@ class UnitFiles:
         self._counts = dict.fromkeys(DONE, 0)
 
     def read(self, host: Host) -> Iterator[Row]:
-        """Give the one row, and tell of what changed once that is over."""
+        """Give the one row, and tell of what changed once that is over.
+
+        :raises FileNotFoundError: where no systemd runs.
+        """
+        os.stat(f"{host.root}{SYSTEMD}")
         now_ns = time.monotonic_ns()
         if self._files is None:
             self._begin(host)

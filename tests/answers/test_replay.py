@@ -284,11 +284,11 @@ def _percentile(values: Sequence[float], part: float) -> float | None:
     return values[at] + (values[min(at + 1, len(values) - 1)] - values[at]) * rest
 
 
-GROUPS: dict[str, Callable[[Row], str]] = {
+GROUPS: dict[str, Callable[[Row], str | None]] = {
     "comm": lambda row: str(row["comm"]),
     "user": lambda row: USERS[int(row["uid"] or 0)],
     "cgroup": lambda row: PATHS[int(row["cgroup"] or 0)],
-    "slice": lambda row: "a.slice" if row["cgroup"] != 1 else "",
+    "slice": lambda row: "a.slice" if row["cgroup"] != 1 else None,
 }
 
 
@@ -299,7 +299,7 @@ def test_groups_conditions_and_the_first(folders: Folders, seed: int) -> None:
     right = replay.told(low_s, high_s, replay.begin_s(low_s, high_s))
     watched_s = sum(until - since for _, since, until in replay.watched(low_s, high_s))
     for name, of in GROUPS.items():
-        groups: dict[str, list[Told]] = defaultdict(list)
+        groups: dict[str | None, list[Told]] = defaultdict(list)
         for its in right.values():
             groups[of(its.life.fixed)].append(its)
         found = ask(folders, low_s, high_s, group_by=name, columns=f"{name},count,cpu:sum,rss_anon").records

@@ -195,11 +195,13 @@ def test_a_time_to_come_is_none(admin: Admin, monkeypatch: pytest.MonkeyPatch) -
     assert (event.happened_ns, event.known_from) == (ABSENT, "")
 
 
-def test_this_machine_is_read_without_leaving_a_descriptor() -> None:
+def test_a_machine_is_read_without_leaving_a_descriptor(tmp_path: Path) -> None:
     """In a process of its own, whose descriptors nobody else opens."""
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
     script = (
         "import os\nfrom sysmond.probe import Host\nfrom sysmond.sources.unit_files import UnitFiles\n"
-        "before = os.listdir('/proc/self/fd')\nhost = Host()\nfor _ in range(3):\n    list(UnitFiles().read(host))\n"
+        f"before = os.listdir('/proc/self/fd')\nhost = Host({str(tmp_path)!r})\n"
+        "for _ in range(3):\n    list(UnitFiles().read(host))\n"
         "host.close()\nassert os.listdir('/proc/self/fd') == before"
     )
     subprocess.run([sys.executable, "-P", "-c", script], check=True)

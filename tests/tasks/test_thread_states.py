@@ -144,7 +144,7 @@ def test_without_bpf_nothing_is_looked_at_unless_asked_for(
     monkeypatch.setattr(states, "RETRY_S", 0.0)
     probe = probes["thread_state"]
     assert probe.records is not None
-    with pytest.raises(FileNotFoundError, match="not by BPF: the loader .* has not run; the option by_proc"):
+    with pytest.raises(FileNotFoundError, match="not by BPF: the loader .* has not run; with its option by_proc on"):
         probe.records(host, full=True)
     with busy(spin, "R") as runner:
         while runner not in look(probe, host, by_proc=True):
@@ -232,7 +232,7 @@ def test_calls_and_stacks_have_names_in_groups(folders: Folders) -> None:
     assert [column.path for column in found.columns] == ["state", "syscall", "wchan", "count"]
     assert set(zip(*(column.texts or column.values for column in found.columns), strict=True)) == {
         ("D", syscalls.name(0), "kernel_clone", 3.0),
-        ("R", None, "", 1.0),
+        ("R", None, None, 1.0),
     }
     found = ask(folders, group_by="stack")
     assert set(zip(*(column.texts or column.values for column in found.columns), strict=True)) == {

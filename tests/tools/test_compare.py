@@ -68,7 +68,7 @@ def test_a_span_without_anything_is_not_taken_for_zero(folders: Folders, capsys:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([CALM], "sysmon: missing: AFTER (the other span, likewise, such as 'today 14:00..15:00' or -1h..now)\n"),
+        ([CALM], "sysmon: missing: AFTER (the second span, such as 'today 14:00..15:00' or -1h..now)\n"),
         ([CALM, "yesterday"], "'yesterday': not a span; expected FROM..TO"),
         ([CALM, "..now"], "'..now': not a span"),
         ([CALM, "now..-1h"], "before it begins"),
