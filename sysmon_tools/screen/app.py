@@ -434,6 +434,8 @@ class SysmonApp(App[None]):
             self.set_focus(None)
         else:
             self._input.value = self._look.where if prompt.action == "filter" else prompt.text
+            # The focus comes a moment later: what was typed by then is not to be typed over.
+            self._input.select_on_focus = bool(self._input.value)
             self.set_focus(self._input)  # At once: what is typed next is for it.
         self._draw()
 

@@ -160,3 +160,16 @@ def test_a_file_that_is_wrong_is_said_on_the_screen(
     assert line.startswith(
         f"{tmp_path}/sysmond/screen.toml: keys: there is no action 'dwon'; did you mean down? (expected "
     )
+
+
+def test_what_is_typed_before_the_line_has_the_focus_is_not_typed_over(folders: Folders) -> None:
+    async def typed() -> str:
+        app = SysmonApp(Archive(folders), Look(View(STALL_NS)), argparse.Namespace(), now=lambda: screens.NOW_NS)
+        async with app.run_test(size=(120, 30)) as pilot:
+            await screens.settled(pilot)
+            app._press("slash")  # What a key does; the focus comes with the next message.
+            app._input.insert_text_at_cursor("h")
+            await pilot.press("i")
+            return app._input.value
+
+    assert asyncio.run(typed()) == "hi"
