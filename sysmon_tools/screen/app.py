@@ -620,11 +620,6 @@ async def _done_to(target: GroupTarget, action: str, text: str) -> str:
     return await unit_deeds.thaw(target)
 
 
-def _order(look: Look) -> tuple[str, bool, str]:
-    """What decides which rows come first."""
-    return look.by, look.is_reversed, look.condition
-
-
 def _jumped(look: Look, text: str, now: Relation) -> int:
     """Read where to: a length with a sign is from the moment that is shown, all else is a time."""
     if text[0] in "+-":

@@ -168,7 +168,7 @@ def footer(keys: KeyMap, *, is_live: bool, is_snapshot: bool = False) -> str:
         f"{key['help']} help",
         f"{key['later']} {key['earlier']} time",
         f"{key['previous spike']} {key['next spike']} spikes",
-        f"{key['pause']} {'goes to its end' if is_snapshot else 'stops' if is_live else 'goes on with now'}",
+        f"{key['pause']} {'goes to its end' if is_snapshot else 'stops' if is_live else 'returns to now'}",
         f"{key['search']} search",
         f"{key['filter']} filter",
         f"{key['inward']} in",
