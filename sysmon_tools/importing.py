@@ -210,7 +210,7 @@ def _unescaped(where: str, text: str) -> str:
     def sign(match: re.Match[str]) -> str:
         plain, byte, short, long, wrong = match.groups()
         if wrong is not None:
-            raise Error(f"{where}: {match[0]!r} is no escape of ours; a backslash is doubled")
+            raise Error(f"{where}: {match[0]!r} is not an escape sequence; expected each backslash to be doubled")
         if plain:
             return _PLAIN[plain]
         number = int(byte or short or long, 16)

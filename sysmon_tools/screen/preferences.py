@@ -85,7 +85,7 @@ def parsed(content: bytes) -> Preferences:
 def _section(sections: Mapping[str, object], name: str) -> Mapping[str, object]:
     section = sections.get(name, {})
     if not isinstance(section, dict):
-        raise UsageError(f"{name}: {section!r} is no section; expected [{name}] and lines of 'name = value' below it")
+        raise UsageError(f"{name}: {section!r} is not a section; expected [{name}] and lines 'name = value' below it")
     return section
 
 

@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     known = (*PARTS, *ONESHOTS)
     if len(words) != 1 or words[0] not in known:
-        wrong = UsageError(f"{' '.join(words)!r} is no part; expected one of {', '.join(known)}")
+        wrong = UsageError(f"{' '.join(words)!r} is not a part; expected one of {', '.join(known)}")
         say("sysmond")(str(wrong))
         return wrong.exit_code
     # The bus has its unit started (D-Bus Specification, Message Bus Starting Services).

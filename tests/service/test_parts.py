@@ -74,7 +74,7 @@ def test_parts_that_run_are_known_by_what_they_left(tmp_path: Path) -> None:
 
 def test_a_part_that_is_none_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     assert part.main(["samplr"]) == UsageError.exit_code
-    assert capfd.readouterr().err.startswith("sysmond: 'samplr' is no part; expected one of sampler")
+    assert capfd.readouterr().err.startswith("sysmond: 'samplr' is not a part; expected one of sampler")
 
 
 @ROOT_ALONE

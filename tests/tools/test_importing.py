@@ -150,7 +150,7 @@ def test_what_others_may_not_read_stays_restricted(tmp_path: Path, mode: int, se
         (f"{SERIES}{NOON},1,2\n{NOON},1,2\n", ":3: not later than the row before; expected one boot, as --boot gives"),
         (f'{SERIES}{NOON},"1"2,2\n', ":2: '2' at character 25; expected ','"),
         (f'{SERIES}{NOON},"1,2\n', """:2: '"' at character 22; expected ','"""),
-        (f"{SERIES}{NOON},a\\q,2\n", r":2: '\\q' is no escape of ours"),
+        (f"{SERIES}{NOON},a\\q,2\n", r":2: '\\q' is not an escape sequence"),
         (f"{SERIES}{NOON},{10**18 * 5},2\n", ":2: queue 5000000000000000000: too many digits"),
         (f"{SERIES}{NOON},0.0123456789,2\n", ":2: queue 0.0123456789: too many digits"),
         (f"{SERIES}{NOON},{'x' * 5000},2\n", ":2: 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx': expected at most 4096"),

@@ -70,7 +70,7 @@ def test_without_a_file_all_is_as_it_is(tmp_path: Path) -> None:
         (b"[keys", "not valid TOML: Expected ']'"),
         (b"\xff", "not valid TOML: 'utf-8' codec"),
         (b"[colours]", "[colours]: no such section; expected keys or columns"),
-        (b"keys = 5", "keys: 5 is no section; expected [keys]"),
+        (b"keys = 5", "keys: 5 is not a section; expected [keys]"),
         (b"[keys]\ndwon = 'j'", "there is no action 'dwon'; did you mean down"),
         (b"[keys]\ndown = 5", "keys: down: 5 is wrong; expected a text, or a list"),
         (b"[keys]\ndown = []", "keys: down: [] is wrong; expected a text, or a list"),
