@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.machine import Machine
+from tests.support.untilnow import now_ns, rings_first
+
+__all__ = ["now_ns", "rings_first"]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 
 import os
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ from sysmond.ring.frame import Layout
 from sysmond.store import archive, ring_reach
 from sysmond.store.files import opening
 from tests.answers.test_near import spelled
-from tests.answers.test_rings_alone import LONG_S, PIECE_S, Recorder
+from tests.answers.test_rings_alone import PIECE_S, Recorder
 from tests.support.longs import MOMENT, SECOND, TASK, Stream, Tasks
+from tests.support.untilnow import LONG_S
 
 SIZES = {TASK.name: 128 * 1024, MOMENT.name: 64 * 1024}
 RANGES = 25
@@ -79,18 +79,7 @@ class LongRecorder(Recorder):
             return str(refusal)
 
 
-@pytest.fixture(autouse=True)
-def asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rings are asked whatever they may well have: it is for them to refuse."""
-    monkeypatch.setattr(ring_reach, "SLACK", 1e9)
-
-
-@pytest.fixture
-def now_ns(monkeypatch: pytest.MonkeyPatch) -> int:
-    now_ns, boottime_ns = time.time_ns() // SECOND_NS * SECOND_NS, LONG_S * SECOND_NS
-    monkeypatch.setattr(time, "time_ns", lambda: now_ns)
-    monkeypatch.setattr(clock, "boottime_ns", lambda: boottime_ns)
-    return now_ns
+pytestmark = pytest.mark.usefixtures("rings_first")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 
 import os
 import random
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,10 +21,10 @@ from sysmond.store.files.dense_file import Segment
 from sysmond.store.timeline import Timeline
 from tests.answers.test_near import spelled
 from tests.support.machine import Machine, Writer
+from tests.support.untilnow import LONG_S
 
 SLOW = Table("slow", (Metric("count", "1", Semantics.COUNTER, "A number."),))
-# So long was recorded, up to now; a ring of the sampler has about a third of it.
-LONG_S, PIECE_S = 1500, 100
+PIECE_S = 100
 RANGES = 25
 BACK_S = (5, 30, 120, 300, 600, 1200)
 LENGTHS_S = (10, 60, 300, 2000)
@@ -83,20 +82,7 @@ class Recorder:
 
 
 SLACK = ring_reach.SLACK
-
-
-@pytest.fixture(autouse=True)
-def asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rings are asked whatever they may well have: it is for them to refuse."""
-    monkeypatch.setattr(ring_reach, "SLACK", 1e9)
-
-
-@pytest.fixture
-def now_ns(monkeypatch: pytest.MonkeyPatch) -> int:
-    now_ns, boottime_ns = time.time_ns() // SECOND_NS * SECOND_NS, LONG_S * SECOND_NS
-    monkeypatch.setattr(time, "time_ns", lambda: now_ns)
-    monkeypatch.setattr(clock, "boottime_ns", lambda: boottime_ns)
-    return now_ns
+pytestmark = pytest.mark.usefixtures("rings_first")
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
@@ -14,11 +13,10 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.machine import control
-from sysmond.ring.snapshot import snapshot
 from sysmond.sampler import bursts
 from sysmond.store import pins
-from sysmond.store.stretches.sparse_of_ring import LongRing
 from tests.support.pinned import why_not
+from tests.support.threadticks import ThreadTicks
 from tests.support.waiting import HANG_S, wait_until
 from tests.support.whole import CAPABILITIES, Recorder, a_recorder, within
 
@@ -46,22 +44,6 @@ def link() -> Iterator[None]:
         yield
     finally:
         subprocess.run(["ip", "link", "delete", LINK], check=False, timeout=HANG_S)
-
-
-class ThreadTicks:
-    """At which boot times in ns threads were looked at, as far as it was seen."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._rings = Path(recorder.folders.runtime, "sampler/restricted/thread_state")
-        self._seen: set[int] = set()
-
-    def seen(self) -> set[int]:
-        for path in self._rings.glob("*.ring"):
-            self._seen.update(reading.tick_ns for reading in LongRing(snapshot(str(path))).readings)
-        return self._seen
-
-    def between_seconds(self) -> list[int]:
-        return sorted(tick for tick in self.seen() if tick % SECOND_NS)
 
 
 def events(recorder: Recorder, kind: str) -> list[str]:

@@ -17,11 +17,10 @@ from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.machine import control
 from sysmond.plan.plan import import_plugin, offered_probes
-from sysmond.ring.snapshot import snapshot
-from sysmond.store.stretches.sparse_of_ring import LongRing
 from sysmond.tasks import syscalls
 from sysmond.tasks.bpf.launch import TABLES
 from tests.support.pinned import why_not
+from tests.support.threadticks import ThreadTicks
 from tests.support.waiting import HANG_S, wait_until
 from tests.support.whole import Recorder, a_recorder
 from tests.tasks.proc.test_proc_states import busy, spin, waiting
@@ -181,33 +180,17 @@ def test_without_the_tables_nothing_is_loaded(recorder: Recorder) -> None:
     assert not os.path.exists(f"{recorder.folders.runtime}/bpf.json")
 
 
-class Ticks:
-    """At which boot times in ns threads were looked at, as far as it was seen."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._rings = Path(recorder.folders.runtime, "sampler/restricted/thread_state")
-        self._seen: set[int] = set()
-
-    def seen(self) -> set[int]:
-        for path in self._rings.glob("*.ring"):
-            self._seen.update(reading.tick_ns for reading in LongRing(snapshot(str(path))).readings)
-        return self._seen
-
-    def between_seconds(self) -> int:
-        return sum(bool(tick % SECOND_NS) for tick in self.seen())
-
-
 def test_threads_are_looked_at_ten_times_a_second_for_as_long_as_that_is_held(recorder: Recorder) -> None:
     recorder.config.write_text("incidents: {bursts: none}\n")  # Whatever the machine goes through just now.
-    ticks = Ticks(recorder)
+    ticks = ThreadTicks(recorder)
     with busy(spin, "R") as pid:
         recorder.start()
         wait_until(ticks.seen)
-        assert ticks.between_seconds() == 0
+        assert not ticks.between_seconds()
         sampler = f"{recorder.folders.runtime}/sampler"
         order: control.Order = {"do": "hold", "tables": ["thread_state"], "interval_ns": SECOND_NS // 10, "seconds": 60}
         assert control.ask(sampler, order, HANG_S)["tables"] == ["thread_state"]
-        wait_until(lambda: ticks.between_seconds() >= 20)
+        wait_until(lambda: len(ticks.between_seconds()) >= 20)
         assert not any(tick % (SECOND_NS // 10) for tick in ticks.seen())
         control.ask(sampler, {**order, "interval_ns": 0}, HANG_S)
         last = max(ticks.seen()) + SECOND_NS
