@@ -25,6 +25,7 @@ from sysmond.store.files import opening
 from sysmond.store.holdings import Damage, Files, Holdings, Place, Shelf, table_of, written_ns
 from sysmond.store.of_ring import Hole
 from sysmond.store.ring_reach import RingBegin, TooLittleError, complete_since, was_set
+from sysmond.store.stretches import cut
 from sysmond.store.stretches.sparse_of_ring import LongRing, RingReading
 from sysmond.store.stretches.stretch import Stretch, StretchPart
 
@@ -84,6 +85,11 @@ class Line(NamedTuple):
             numbers = [number for number, part in enumerate(self.parts) if part.end_ns <= low_ns][-1:]
             return [self.parts[number] for number in numbers]
         return list(self.parts[max(0, numbers[0] - 1) : numbers[-1] + 1])
+
+    def around(self, low_ns: int, high_ns: int) -> list[StretchPart]:
+        """Parts that answer as ``within``: of files that stay open what surrounds a question stays in memory."""
+        parts = self.within(low_ns, high_ns)
+        return cut.around(parts, low_ns, high_ns) if Files.idle_max else parts
 
 
 class Census:

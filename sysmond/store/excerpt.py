@@ -27,15 +27,9 @@ from sysmond.store.archive import Name
 from sysmond.store.census import LATE_NS, Census, Line
 from sysmond.store.files import dense_file, sparse_file
 from sysmond.store.of_ring import BATCH_SERIES, Block, BootEvent, Hole, Recording, SeriesKey, Strand
-from sysmond.store.stretches.stretch import (
-    About,
-    MemoryStretch,
-    Readings,
-    Stretch,
-    StretchPart,
-    key_of,
-    lasts,
-)
+from sysmond.store.stretches.chain import remembering
+from sysmond.store.stretches.cut import CutRows, StretchCut
+from sysmond.store.stretches.stretch import About, Stretch, StretchPart, key_of, lasts
 from sysmond.store.stretches.undeclared import answers_of
 from sysmond.store.timeline import Timeline
 from sysmond.store.unsealed import FilePart
@@ -224,7 +218,7 @@ def _long_parts(
                     read = _cut_of(part, line, span, answers[table])
                     if read is None or (anonymity and _is_by_text(part.stretch.table)):
                         continue
-                    cut = _StretchCut(part.stretch, *read, numbers.get(table, ()), anonymity)
+                    cut = _cut(part.stretch, *read, numbers.get(table, ()), anonymity)
                     for join in joins[table]:
                         numbers[join.table].update(np.unique(cut.column(join.by[0][0])).tolist())
                 except CorruptError as damage:
@@ -276,76 +270,31 @@ def _cut_of(part: StretchPart, line: Line, span: ExcerptSpan, answers: Answers |
     return stretch.about._replace(table=table, lives=lives, holes=holes, path=""), begin, end
 
 
-class _StretchCut(MemoryStretch):
-    """Some readings of a stretch, and the rows that hold at them.
-
-    What ``numbers`` mean stands at one reading before those, where it was gone by then.
-    """
-
-    def __init__(
-        self,
-        stretch: Stretch,
-        about: About,
-        begin: int,
-        end: int,
-        numbers: Collection[int],
-        anonymity: Anonymity | None,
-    ) -> None:
-        rows, at = _rows(stretch, begin, end, numbers)
-        words = _Words(stretch, rows, anonymity)
-        if anonymity:
-            holes = list(anonymity.holes(about.holes))
-            about = about._replace(boot=anonymity.boot(about.boot), holes=holes)
-
-        def column(name: str) -> Int64Array:
-            return words.codes(name, stretch.column(name)[rows])
-
-        first = min(begin, int(at.min(initial=begin)))
-        cut = slice(first, end)
-        full = stretch.full[cut].copy()
-        full[: begin - first] = True
-        readings = Readings(stretch.ticks[cut], full, stretch.lost[cut], stretch.walked[cut])
-        super().__init__(about, readings, at - first, column, words.texts)
-        # Codes are in the order that they had, and so are keys.
-        has_rows = np.zeros(len(stretch.counts), np.bool_)
-        has_rows[np.repeat(np.arange(len(stretch.counts)), stretch.counts)[rows]] = True
-        self._seen: Int64Array = np.maximum(self.last_tick(), np.minimum(stretch.seen()[has_rows], end - 1) - first)
-
-    def seen(self) -> Int64Array:
-        """The last reading at which each key is known to be there, int64[key]."""
-        return self._seen
-
-
-def _rows(stretch: Stretch, begin: int, end: int, numbers: Collection[int]) -> tuple[Int64Array, Int64Array]:
-    """Which rows hold at some readings: indexes of rows, and of the reading at which each stands, int64[row] each."""
-    at = stretch.tick_index()
-    is_within = (at >= begin) & (at < end)
-    at = np.maximum(at, begin)
-    if lasts(stretch.table) and len(at):
-        before = np.add.reduceat((stretch.tick_index() <= begin).astype(np.int64), stretch.begins)
-        last = stretch.begins + before - 1
-        is_there = (before > 0) & (stretch.seen() >= begin)
-        is_within[last[is_there]] = True
-        if numbers:
-            (column,) = stretch.keys.values()
-            gone = last[(before > 0) & ~is_there & np.isin(column, list(numbers))]
-            is_within[gone], at[gone] = True, begin - 1
-    rows = np.flatnonzero(is_within)
-    return rows, at[rows]
+def _cut(
+    stretch: Stretch, about: About, begin: int, end: int, numbers: Collection[int], anonymity: Anonymity | None
+) -> StretchCut:
+    """Some readings of a stretch, with what ``numbers`` mean, and the texts that are there."""
+    rows = CutRows(stretch, begin, end, numbers)
+    words = _Words(rows, anonymity)
+    if anonymity:
+        holes = list(anonymity.holes(about.holes))
+        about = about._replace(boot=anonymity.boot(about.boot), holes=holes)
+    return StretchCut(about, rows, remembering(words.column), words.texts)
 
 
 class _Words:
-    """The texts that some rows of a stretch have, in the order that they had, or what they become."""
+    """Rows of a stretch by the texts that they have, in the order that those had, or what they become."""
 
-    def __init__(self, stretch: Stretch, rows: Int64Array, anonymity: Anonymity | None) -> None:
-        texts = stretch.texts
+    def __init__(self, rows: CutRows, anonymity: Anonymity | None) -> None:
+        self._rows = rows
+        table, texts = rows.stretch.table, rows.stretch.texts
         self._used: dict[str, Int64Array] = {}
         become: dict[str, list[str | None]] = {}
-        for name in (metric.name for metric in stretch.table.metrics if metric.is_text):
-            used = np.unique(stretch.column(name)[rows])
+        for name in (metric.name for metric in table.metrics if metric.is_text):
+            used = np.unique(rows.column(name))
             self._used[name] = used = used[used != ABSENT]
             said = [texts[code] for code in used.tolist()]
-            become[name] = [anonymity.text(stretch.table.name, name, text) if anonymity else text for text in said]
+            become[name] = [anonymity.text(table.name, name, text) if anonymity else text for text in said]
         pairs = [pair for name, used in self._used.items() for pair in zip(used.tolist(), become[name], strict=True)]
         in_order = sorted((code, text) for code, text in pairs if text is not None)
         self.texts = list(dict.fromkeys(text for _, text in in_order))
@@ -355,8 +304,9 @@ class _Words:
             for name, spelled in become.items()
         }
 
-    def codes(self, name: str, values: Int64Array) -> Int64Array:
-        """What values of a column are here, int64[row]: the codes of texts are others."""
+    def column(self, name: str) -> Int64Array:
+        """The values of a metric, int64[row]: the codes of texts are others."""
+        values = self._rows.column(name)
         if name not in self._codes or not len(self._codes[name]):
             return values
         at = np.minimum(np.searchsorted(self._used[name], values), len(self._used[name]) - 1)

@@ -144,7 +144,7 @@ def lasting(
         low, stop = (int(there[0]), int(there[-1]) + 1) if len(there) else (0, 0)
         while low < stop:
             high = min(stop, low + _width(line, joined, mine[low : stop + 1]))
-            parts = line.within(int(mine[low]), int(mine[high]))
+            parts = line.around(int(mine[low]), int(mine[high]))
             part = slice(low, high)
             at = mine[low : high + 1]
             yield LastingBatch(

@@ -29,6 +29,7 @@ from sysmond.store.stretches.stretch import (
     ALL,
     About,
     Incarnation,
+    MemoryStretch,
     Readings,
     Resets,
     Stretch,
@@ -440,6 +441,15 @@ class ReopenedStretch(Stretch):
     @property
     def _file(self) -> FileStretch:
         return self._again()
+
+    @property
+    def surroundings(self) -> MemoryStretch | None:
+        """What was cut out of the file last."""
+        return self._file.surroundings
+
+    @surroundings.setter
+    def surroundings(self, cut: MemoryStretch | None) -> None:
+        self._file.surroundings = cut
 
     @property
     def texts(self) -> Sequence[str]:

@@ -82,8 +82,11 @@ class Stretch(ABC):
     """The read model of long tables.
 
     ``keys``: a sorted array int64[key] each metric of the key, in the order of ``table.packing.key``. ``begins``,
-    ``counts``: int64[key], where the rows of a key begin and how many there are, one at least.
+    ``counts``: int64[key], where the rows of a key begin and how many there are, one at least. ``surroundings``:
+    what was cut out of it last (``cut``), for as long as it stays open.
     """
+
+    surroundings: "MemoryStretch | None" = None
 
     def __init__(self, about: About, readings: Readings, keys: Mapping[str, Int64Array], counts: Int64Array) -> None:
         self.about = about
