@@ -92,7 +92,7 @@ pytest:
 FAULTS := upgrade clocks damage:300 hostile:200 crash_matrix crowd:2000 disk_trouble power_cut kill_loop:60
 # One that fails does not hide what the next would have said.
 check-all: setup
-	@failed=; $(PYTEST) -m long || failed=' pytest'; \
+	@failed=; HYPOTHESIS_PROFILE=all $(PYTEST) -m 'long or hypothesis' || failed=' pytest'; \
 	for fault in $(FAULTS); do \
 		program=$${fault%:*}; rounds=$${fault#$$program}; \
 		$(BIN)/python -P tests/faults/$$program.py $(if $(FULL),,$${rounds:+--rounds $${rounds#:}}) $(ARGS) || failed="$$failed $$program"; \

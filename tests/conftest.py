@@ -19,18 +19,19 @@ from tests.support.order import pytest_collection_modifyitems, pytest_xdist_make
 # Around every test, and before all.
 __all__ = ["all_are_closed", "leaves_nothing", "pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]
 
-# CI runs the same examples each time: a red build must mean that the change is at fault.
-# HYPOTHESIS_PROFILE=search looks for new ones.
-settings.register_profile(
-    "ci",
-    derandomize=True,
-    deadline=None,
-    max_examples=100,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+# The same examples are tried each time: a red build must mean that the change is at fault. "make check-all" tries all,
+# "make test" some of them; HYPOTHESIS_PROFILE=search looks for new ones.
+for profile, examples in (("all", 100), ("some", 25)):
+    settings.register_profile(
+        profile,
+        derandomize=True,
+        deadline=None,
+        max_examples=examples,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 settings.register_profile("search", deadline=None, max_examples=5000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "some"))
 
 
 # nohup has the first ignored, a shell the others for what it starts in the background: whatever is started here would

@@ -31,6 +31,7 @@ from sysmond.store.stretches.joined import Joined
 from sysmond.store.stretches.stretch import MemoryStretch
 from sysmond.tasks.tables import EXITS, PROCESS
 from tests.support.longarchive import BOOTED_NS, Row, answer_by_sql, asked_by_sql, put, relation, stretch
+from tests.support.order import examples
 
 FIRST, READINGS = 100, 48
 US = 1_000_000
@@ -148,7 +149,7 @@ def forget_the_rule(path: str) -> None:
             del file["resets"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60), deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(["files", "joined", "old"]))
 @example(7526, "files")
 def test_rows_and_steps_grow_by_what_series_do(tmp_path_factory: pytest.TempPathFactory, seed: int, how: str) -> None:

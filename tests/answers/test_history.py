@@ -32,6 +32,7 @@ from sysmond.store.of_ring import MemoryBlock
 from sysmond.store.timeline import Timeline
 from sysmond.store.tracks import Member, OpenedFile
 from tests.support.machine import BOOT, NOON_NS, OLDER, TABLE, Machine, Writer, counter, gauge
+from tests.support.order import examples
 
 READ = "disk/read_bytes@sda"
 QUEUE = "disk/queue@sda"
@@ -85,7 +86,7 @@ STAGES: dict[str, Callable[[Machine], None]] = {
 }
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(
         st.tuples(st.integers(1, 12), st.lists(st.sampled_from(sorted(STAGES)), max_size=3)), min_size=1, max_size=6

@@ -31,6 +31,7 @@ from sysmond.tasks import signals, syscalls
 from sysmond.tasks.tables import CGROUP_NAME, COMMAND, EXITS, PROCESS, THREAD, THREAD_STATE
 from tests.support.longarchive import BOOT, BOOTED_NS, Row, asked_by_sql, put, relation, ring, stretch
 from tests.support.machine import NOON_NS, Machine
+from tests.support.order import examples
 
 US = 1_000_000  # CPU time is stored in microseconds.
 ALL = tuple(Sensitivity)
@@ -594,7 +595,7 @@ def expected(life: History, low: int, high: int) -> tuple[int, int | None]:
     return after[-1][0] - base, max(inside, default=None)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lives=histories(),
     cuts=st.lists(st.integers(1, SECONDS - 1), unique=True, max_size=4).map(sorted),

@@ -26,6 +26,7 @@ from sysmond.store.files import dense_file
 from sysmond.store.files.dense_file import Segment
 from sysmond.store.of_ring import BootEvent, MemoryBlock, Recording, SeriesKey, Strand
 from sysmond.store.tiers import Due
+from tests.support.order import examples
 
 BOOT = "d" * 32
 SECOND = 10**9
@@ -185,7 +186,7 @@ def merge(paths: list[Path], story: Story) -> Path:
     return paths[0]
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.integers(0, 2**32))
 def test_every_way_into_a_tier_gives_the_buckets_of_the_rows(
     tmp_path_factory: pytest.TempPathFactory, seed: int

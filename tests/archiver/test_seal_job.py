@@ -29,6 +29,7 @@ from sysmond.store.archive import Name
 from sysmond.store.files import dense_file
 from sysmond.store.files.dense_file import Segment, encode
 from sysmond.store.of_ring import Hole, MemoryBlock, Recording, SeriesKey, Strand, coalesce, of_snapshot
+from tests.support.order import examples
 
 SECOND = 10**9
 BOOT = "a" * 32
@@ -120,7 +121,7 @@ def disk(folders: Folders, sensitivity: Sensitivity = Sensitivity.PUBLIC) -> str
 # --- sealing --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.sampled_from(["cpu", "disk", "both", "seal", "seal and die", "restart", "end"]), max_size=40))
 def test_whatever_is_interrupted_every_row_is_sealed_once_or_more(todo: list[str]) -> None:
     folder = Path(f"/dev/shm/sysmond-jobs-{os.getpid()}")
@@ -399,7 +400,7 @@ def put(folder: str, pieces: list[Recording]) -> list[Name]:
     return names
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(2, 60), st.integers(0, 99), st.lists(st.integers(1, 99), min_size=1, max_size=9), st.integers(0, 5))
 def test_pieces_merged_are_the_whole(ticks: int, seed: int, cuts: list[int], overlap: int) -> None:
     folder = f"/dev/shm/sysmond-merge-{os.getpid()}"

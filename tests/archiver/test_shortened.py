@@ -29,6 +29,7 @@ from sysmond.store.files.dense_file import Segment, encode
 from sysmond.store.of_ring import MemoryBlock, Recording, SeriesKey, Strand, plan_of
 from sysmond.store.pins import Pin
 from tests.support.machine import NOON_NS, Machine
+from tests.support.order import examples
 
 SECOND = 10**9
 BOOT = "b" * 32
@@ -99,7 +100,7 @@ def check(found: Int64Array, values: Int64Array, exact: list[int]) -> None:
         assert [int(found[row, at]) for at in exact] == [int(values[row, at]) for at in exact]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(20, 90), st.integers(0, 99), st.lists(st.integers(1, 89), min_size=1, max_size=5), st.integers(0, 4))
 def test_merging_keeps_the_digits_that_are_wanted_and_does_so_once(
     tmp_path_factory: pytest.TempPathFactory, ticks: int, seed: int, cuts: list[int], overlap: int

@@ -18,6 +18,7 @@ from sysmond.ring.frame import FRAME_BYTES, HEADER_BYTES, NAMES, RING_BYTES_MIN,
 from sysmond.ring.newest import TEXTS_REMEMBERED, Follower, Happening, Recent
 from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
+from tests.support.order import examples
 
 SECOND = 10**9
 WIDE = Table("wide", tuple(Metric(f"m{i}", "1", Semantics.GAUGE, "A number.") for i in range(10)), "thing")
@@ -85,7 +86,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(plan=steps)
 def test_every_row_is_seen_once_unless_it_was_overwritten(
     tmp_path_factory: pytest.TempPathFactory, plan: list[tuple[int, int, int, str]]

@@ -29,6 +29,7 @@ from sysmond.store.files.dense_file import CHUNK_TICKS, Segment, encode
 from sysmond.store.files.invariants import UPTIME_MAX_NS
 from sysmond.store.of_ring import BATCH_SERIES, Hole, MemoryBlock, Recording, SeriesKey, Strand
 from tests.support.opened import open_objects
+from tests.support.order import examples
 
 SECOND = 10**9
 BOOTS = ("a" * 32, "b" * 32)
@@ -133,7 +134,7 @@ def recordings(draw: st.DrawFn) -> Recording:
     )
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(recordings())
 def test_everything_comes_back_exactly(recording: Recording) -> None:
     path = f"/dev/shm/sysmond-segment-{os.getpid()}.h5"

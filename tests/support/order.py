@@ -8,6 +8,7 @@ other, too, beside those of other files: it looks at the whole machine, or chang
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -32,6 +33,11 @@ WAITING = ("tests/archiver/", "tests/bus/", "tests/daemon/", "tests/faults/", "t
 def rounds(few: int, many: int) -> pytest.MarkDecorator:
     """Try a test with few ``rounds`` in ``make test``, and with many in ``make check-all``."""
     return pytest.mark.parametrize("rounds", [few, pytest.param(many, marks=pytest.mark.long)], ids=["few", "many"])
+
+
+def examples(number: int) -> int:
+    """How many Hypothesis tries of a test whose examples take long: so many where others have a hundred."""
+    return -(-number * settings().max_examples // 100)
 
 
 def group(nodeid: str) -> str:
