@@ -5,8 +5,11 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +18,9 @@ from sysmond.base.model import FINEST_TIER
 from sysmond.machine.folders import Folders, create, create_classes
 from tests.support.leftovers import all_are_closed, leaves_nothing
 from tests.support.order import pytest_collection_modifyitems, pytest_xdist_make_scheduler
+
+if TYPE_CHECKING:
+    from tests.golden.asking import Asked
 
 # Around every test, and before all.
 __all__ = ["all_are_closed", "leaves_nothing", "pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]
@@ -45,6 +51,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def repository() -> Path:
     """Where the sources lie."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def frozen_archive() -> "Iterator[Callable[[str], Asked]]":
+    """Give the archives of ``tests/golden`` by their name; nobody changes them."""
+    from tests.golden import archives, asking  # noqa: PLC0415  few tests need what it takes to make them
+
+    with ExitStack() as stack:
+        yield cache(lambda name: stack.enter_context(asking.made(archives.ARCHIVES[name])))
 
 
 @pytest.fixture

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of before bytes of a process were its own: what they count is said, and where nobody asks for it, nothing."""
 
+from collections.abc import Callable
+
 import pytest
 
 from sysmond.base.model import Table
+from sysmond.history import Archive
 from sysmond.rollup.top import derived
 from sysmond.store.stretches.undeclared import WITH_CHILDREN, with_children
 from sysmond.tasks.tables import EXITS, PROCESS, THREAD
-from tests.golden import asking
-from tests.golden.archives import ARCHIVES
+from tests.golden.asking import Asked
 
 
 @pytest.mark.parametrize(
@@ -19,10 +21,11 @@ from tests.golden.archives import ARCHIVES
         ("pid,cpu,rss:last", ""),
     ],
 )
-def test_an_event_says_what_is_counted_by_files_of_before(columns: str, told: str) -> None:
+def test_an_event_says_what_is_counted_by_files_of_before(
+    frozen_archive: Callable[[str], Asked], columns: str, told: str
+) -> None:
     """The frozen archives are declared as before."""
-    with asking.made(ARCHIVES["busy"]) as asked:
-        answer = asked.archive.records("process", columns=columns)
+    answer = Archive(frozen_archive("busy").folders).records("process", columns=columns)
     meanings = [event for event in answer.events if event.kind == "meaning"]
     assert len(meanings) == bool(told)
     # It is no fault of the answer, whose exit code would be 3.

@@ -4,13 +4,12 @@
 import gzip
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from tests.golden import asking, frozen, inputs
-from tests.golden.archives import ARCHIVES
 from tests.golden.asking import Asked, Question
 from tests.golden.freeze import ANSWERS, DECODED, FILES, LIBRARIES, LISTED
 from tests.golden.questions import QUESTIONS
@@ -62,27 +61,6 @@ def test_the_same_rows_are_the_same_ring(images: Mapping[str, bytes], name: str)
     assert next((at for at, pair in enumerate(zip(expected, found, strict=True)) if pair[0] != pair[1]), None) is None
 
 
-@pytest.fixture(scope="module")
-def quiet() -> Iterator[Asked]:
-    """A machine at rest."""
-    with asking.made(ARCHIVES["quiet"]) as asked:
-        yield asked
-
-
-@pytest.fixture(scope="module")
-def busy() -> Iterator[Asked]:
-    """One under load."""
-    with asking.made(ARCHIVES["busy"]) as asked:
-        yield asked
-
-
-@pytest.fixture(scope="module")
-def troubled() -> Iterator[Asked]:
-    """One in trouble."""
-    with asking.made(ARCHIVES["troubled"]) as asked:
-        yield asked
-
-
 def expected(archive: str, name: str) -> Any:
     """What was told when it was frozen."""
     return json.loads((ANSWERS / archive / f"{name}.json").read_text(encoding="utf-8"))
@@ -95,8 +73,8 @@ def test_every_question_is_frozen_and_there_are_enough() -> None:
 
 
 @pytest.mark.parametrize("archive", QUESTIONS)
-def test_the_same_is_there(request: pytest.FixtureRequest, archive: str) -> None:
-    found = asking.listed(request.getfixturevalue(archive))
+def test_the_same_is_there(frozen_archive: Callable[[str], Asked], archive: str) -> None:
+    found = asking.listed(frozen_archive(archive))
     assert frozen.some(frozen.differences(expected(archive, LISTED), found), archive) == []
 
 
@@ -108,6 +86,6 @@ def test_the_same_is_there(request: pytest.FixtureRequest, archive: str) -> None
         for each in questions
     ],
 )
-def test_questions_are_answered_alike(request: pytest.FixtureRequest, archive: str, question: Question) -> None:
-    found = asking.answers(request.getfixturevalue(archive), question)
+def test_questions_are_answered_alike(frozen_archive: Callable[[str], Asked], archive: str, question: Question) -> None:
+    found = asking.answers(frozen_archive(archive), question)
     assert frozen.some(frozen.differences(expected(archive, question.name), found), question.name) == []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A snapshot of a span answers about it as the archive does that it is from, and knows of nothing else."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,16 +20,14 @@ from tests.golden.asking import Asked
 from tests.support.machine import Machine
 
 MINUTE_NS = 60 * SECOND_NS
-BUILT = {"busy": archives.busy, "troubled": archives.troubled}
 # Before now, in minutes: in files and rings, in rings alone, over steps of the clock and restarts.
 SPANS = {"busy": ((150, 130), (122, 119), (140, 121)), "troubled": ((190, 170), (898, 860))}
 DAMAGED = (330, 321)
 
 
-@pytest.fixture(scope="module", params=list(BUILT))
-def asked(request: pytest.FixtureRequest) -> Iterator[tuple[str, Asked]]:
-    with asking.made(BUILT[request.param]) as made:
-        yield request.param, made
+@pytest.fixture(params=list(SPANS))
+def asked(request: pytest.FixtureRequest, frozen_archive: Callable[[str], Asked]) -> tuple[str, Asked]:
+    return request.param, frozen_archive(request.param)
 
 
 def span(made: Asked, before: int, until: int) -> tuple[int, int]:
@@ -105,8 +103,9 @@ def test_only_the_classes_that_are_asked_for_are_in_it(asked: tuple[str, Asked])
     assert all(file.path.startswith("public/") for file in public)
 
 
-def test_what_is_damaged_is_a_gap_and_said(tmp_path: Path) -> None:
-    with asking.made(archives.troubled) as made, asking.at(made.now):
+def test_what_is_damaged_is_a_gap_and_said(frozen_archive: Callable[[str], Asked], tmp_path: Path) -> None:
+    made = frozen_archive("troubled")
+    with asking.at(made.now):
         start_ns, end_ns = span(made, *DAMAGED)
         whole = Archive(made.folders)
         part = snapshot(whole, tmp_path / "damaged.sysmon", start_ns, end_ns)

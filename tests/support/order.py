@@ -2,7 +2,7 @@
 """Which tests run side by side, and which alone, where there are several workers (``make pytest``).
 
 The tests of a file run one after the other in one worker, files side by side. What ``ALONE`` names runs one after the
-other, too, beside those of other files: it looks at the whole machine, or changes it.
+other, too, beside those of other files: it looks at the whole machine, or changes it; and what is ``TOGETHER`` does.
 """
 
 from typing import TYPE_CHECKING
@@ -26,6 +26,9 @@ ALONE = {
 }
 """Why what must not run beside itself."""
 
+TOGETHER = ("tests/golden/", "tests/store/test_excerpt.py", "tests/answers/test_earlier_bytes.py")
+"""Who asks the frozen archives: to make them takes long, so one worker does, once."""
+
 WAITING = ("tests/archiver/", "tests/bus/", "tests/daemon/", "tests/faults/", "tests/golden/", "tests/tools/")
 """Whose files take long, most of it waiting: they begin early."""
 
@@ -42,7 +45,9 @@ def examples(number: int) -> int:
 
 def group(nodeid: str) -> str:
     """Name what runs one after the other in one worker."""
-    return "alone" if nodeid.startswith(tuple(ALONE)) else nodeid.partition("::")[0]
+    if nodeid.startswith(tuple(ALONE)):
+        return "alone"
+    return "together" if nodeid.startswith(TOGETHER) else nodeid.partition("::")[0]
 
 
 def _turn(item: pytest.Item) -> int:
