@@ -18,6 +18,7 @@ from sysmond.base.model import FINEST_TIER
 from sysmond.machine.folders import Folders, create, create_classes
 from tests.support.leftovers import all_are_closed, leaves_nothing
 from tests.support.order import pytest_collection_modifyitems, pytest_xdist_make_scheduler
+from tests.support.warm import a_warm_process
 
 if TYPE_CHECKING:
     from tests.golden.asking import Asked
@@ -51,6 +52,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def repository() -> Path:
     """Where the sources lie."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm() -> Iterator[None]:
+    """Have a process from which programs are forked, before any test looks whether it leaves one."""
+    with a_warm_process():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from sysmond.archiver.coding import DENSE
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
 from sysmond.store.timeline import Timeline
+from tests.support import warm
 from tests.support.longarchive import answer_by_sql, asked_by_sql
 from tests.support.machine import NOON_NS, OLDER, Machine
 
@@ -180,8 +181,7 @@ with duckdb.connect(":memory:") as opened:
 
 
 def named(query: str) -> Any:
-    done = subprocess.run([sys.executable, "-c", _NAMED, query], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    return json.loads(warm.run(_NAMED, query))
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@
 import json
 import os
 import struct
-import subprocess
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +20,7 @@ from sysmond.ring.writer import RingWriter
 from sysmond.store.archive import Name, ram_folder
 from sysmond.store.files.sparse_file import encode
 from sysmond.store.stretches.stretch import About, Incarnation, MemoryStretch, Readings, Stretch
+from tests.support import warm
 
 BOOT = "b" * 32
 # Boot time 0 is 2025-03-01 11:00 UTC.
@@ -164,10 +163,9 @@ class AnswerOfSql(NamedTuple):
 
 
 def answer_by_sql(folders: Folders, query: str, **asked: str | int) -> AnswerOfSql:
-    """Ask in a process of its own: pytest keeps what would be DuckDB's last, and it complains of that."""
-    command = [sys.executable, "-c", _ASK, folders.state, folders.runtime, query, json.dumps(asked)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    rows, gaps, events, warnings = json.loads(done.stdout)
+    """Ask in a process of its own."""
+    said = warm.run(_ASK, folders.state, folders.runtime, query, json.dumps(asked))
+    rows, gaps, events, warnings = json.loads(said)
     known = [Gap(start_ns, end_ns, table, Cause(cause), detail) for start_ns, end_ns, table, cause, detail in gaps]
     return AnswerOfSql(rows, known, [Event(*event) for event in events], warnings)
 
