@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all tests share: Hypothesis without chance or deadlines, folders in RAM, the repository."""
 
+import gc
 import os
 import shutil
 import signal
@@ -46,6 +47,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "some"))
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Have the collector leave alone what stays to the end: it would go through thousands of tests each time."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
