@@ -13,7 +13,8 @@ import resource
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +42,7 @@ from tests.support.waiting import HANG_S
 BOOT = "b" * 32
 DATA_BYTES_MAX = 512 * 1024 * 1024
 DEEP = 200_000
+Place = tuple[Any, ...]
 
 ODD_VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1.5, 2**63, -(2**70), 10**400, float("nan"), float("inf"), "", "x", "\x1b]0;P\x07\n", "\0",
@@ -79,9 +81,9 @@ def run(rounds: int, seed: int) -> Totals:
     with tempfile.TemporaryDirectory(prefix="sysmond-notes-", dir="/dev/shm") as base:
         folders = prepare(Path(base))
         for name, reader in readers(folders).items():
-            contents = list(cases(reader.genuine))
-            chosen = random.Random(seed).sample(contents, min(rounds, len(contents))) if rounds else contents
-            for case, content in [*ODD_CONTENTS.items(), *chosen]:
+            changes = list(product(_places(reader.genuine), ODD_VALUES))
+            chosen = random.Random(seed).sample(changes, min(rounds, len(changes))) if rounds else changes
+            for case, content in [*ODD_CONTENTS.items(), *cases(reader.genuine, chosen)]:
                 Path(reader.path).write_bytes(content)
                 problems += attempt(f"{name}, {case}", reader)
                 tried += 1
@@ -161,22 +163,21 @@ def messages(case: str, content: bytes) -> Iterator[str]:
         yield from attempt(f"{what}, {case}", Reader("", None, use))
 
 
-def cases(genuine: Any) -> Iterator[tuple[str, bytes]]:
-    """A genuine note with each of its values in turn another, or gone."""
-    for place in _places(genuine):
-        for value in ODD_VALUES:
-            changed = _changed(genuine, place, value)
-            yield f"{'.'.join(map(str, place))} = {value!r:.30}", json.dumps(_sealed(changed)).encode()
+def cases(genuine: Any, changes: Iterable[tuple[Place, Any]]) -> Iterator[tuple[str, bytes]]:
+    """A genuine note with one of its values, or all of it, another."""
+    for place, value in changes:
+        changed = _changed(genuine, place, value)
+        yield f"{'.'.join(map(str, place))} = {value!r:.30}", json.dumps(_sealed(changed)).encode()
 
 
-def _places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def _places(value: Any, above: Place = ()) -> Iterator[Place]:
     yield above
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in inside:
         yield from _places(each, (*above, key))
 
 
-def _changed(value: Any, place: tuple[Any, ...], to: Any) -> Any:
+def _changed(value: Any, place: Place, to: Any) -> Any:
     if not place:
         return to
     copy = dict(value) if isinstance(value, dict) else list(value)

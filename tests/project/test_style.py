@@ -5,7 +5,9 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -71,16 +73,43 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+class Outline(NamedTuple):
+    """What most tests look at in a module: how it begins, and what it defines; ``lengths``: of functions, in lines."""
+
+    lines: list[str]
+    docstring: str
+    lengths: dict[str, int]
+    classes: list[str]
+    arguments: list[str]
+
+
+@cache
+def outline(path: Path) -> Outline:
+    """Give that; a module is parsed once for all of them, and its tree, which is large, let go of."""
+    module, made = parse(path), Outline(path.read_text(encoding="utf-8").splitlines()[:2], "", {}, [], [])
+    for node in ast.walk(module):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                made.lengths[node.name] = max(lines, made.lengths.get(node.name, 0))
+            case ast.ClassDef():
+                made.classes.append(node.name)
+            case ast.arguments():
+                made.arguments.extend(each.arg for each in ast.iter_child_nodes(node) if isinstance(each, ast.arg))
+            case _:
+                pass
+    return made._replace(docstring=ast.get_docstring(module) or "")
+
+
 every_source = pytest.mark.parametrize("path", sources(*PRODUCT, "tests", "benchmarks"), ids=name)
 every_product_source = pytest.mark.parametrize("path", sources(*PRODUCT), ids=name)
 
 
 @every_source
 def test_a_module_opens_with_its_licence_and_a_sentence(path: Path) -> None:
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines()[:2] if not line.startswith("#!")]
+    lines = [line for line in outline(path).lines if not line.startswith("#!")]
     assert lines[:1] == [SPDX]
-    docstring = ast.get_docstring(parse(path)) or ""
-    opening = docstring.partition("\n\n")[0]
+    opening = outline(path).docstring.partition("\n\n")[0]
     assert re.match(r"\w.*[.:]$", opening, re.DOTALL), f"opens with {opening!r}, not with a sentence"
 
 
@@ -96,18 +125,13 @@ def test_a_package_opens_with_what_is_in_each_of_its_modules(package: Path) -> N
 
 @every_product_source
 def test_a_function_fits_one_screen(path: Path) -> None:
-    lengths = {
-        node.name: (node.end_lineno or node.lineno) - node.lineno + 1
-        for node in ast.walk(parse(path))
-        if isinstance(node, Function)
-    }
+    lengths = outline(path).lengths
     assert {function: lines for function, lines in lengths.items() if lines > FUNCTION_LINES_MAX} == {}
 
 
 @every_source
 def test_no_name_is_an_empty_word(path: Path) -> None:
-    names = [path.stem]
-    names += [node.name for node in ast.walk(parse(path)) if isinstance(node, Function | ast.ClassDef)]
+    names = [path.stem, *outline(path).lengths, *outline(path).classes]
     found = {name for name in names if EMPTY_WORDS & set(words(name))}
     if path.parts[-2] == "tests" or path.name.startswith("test_"):
         found = {name for name in found if not name.startswith("test_")}  # A test's name is a sentence.
@@ -127,10 +151,7 @@ def test_a_public_class_is_called_as_no_other() -> None:
 
 @every_product_source
 def test_what_is_defined_or_taken_is_called_by_what_it_is(path: Path) -> None:
-    defined = [node.name for node in ast.walk(parse(path)) if isinstance(node, Function | ast.ClassDef)]
-    for node in ast.walk(parse(path)):
-        if isinstance(node, ast.arguments):
-            defined += [argument.arg for argument in ast.iter_child_nodes(node) if isinstance(argument, ast.arg)]
+    defined = [*outline(path).lengths, *outline(path).classes, *outline(path).arguments]
     assert {name for name in defined if PARTICIPLES & set(words(name))} <= WELL_KNOWN
 
 
