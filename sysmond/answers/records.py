@@ -412,7 +412,8 @@ class Answering:
         is_alive = lasts(self.table) and not is_dictionary(self.table)
         if ending is not None and is_alive and (ends := self._of_line(ending.table, line)):
             ended = ended_of(ends, [dict(ending.by)[name] for name in key_of(self.table)])
-        return JoinedRows(Joins(answers.joins, texts), ended)
+        snapshot = snapshot_note.of(self._census.place[0].state)
+        return JoinedRows(Joins(answers.joins, texts, bool(snapshot and snapshot.is_anonymous)), ended)
 
     def _stretches_of(self, table: str, line: Line, lacking: str = "") -> list[Stretch]:
         """The stretches of another table, whose rows belong to numbers; those of tiers, too, where they are asked."""

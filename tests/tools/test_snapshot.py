@@ -78,10 +78,12 @@ def test_one_for_strangers_names_nobody(folders: Folders, tmp_path: Path, capsys
     file = str(tmp_path / "incident.sysmon")
     assert run(folders, FROM, TO, "--anonymize", "-o", file) == 0
     assert capsys.readouterr().out.endswith("It names nobody.\n")
-    assert extract.main(["process", "--columns=comm", "--format=csv", "--state-dir", file, FROM, TO]) == 0
+    assert extract.main(["process", "--columns=comm,username", "--format=csv", "--state-dir", file, FROM, TO]) == 0
     said = capsys.readouterr().out
     assert "program-" in said
     assert "updatedb" not in said
+    assert ",0\n" in said  # Of users there are ids, to which this machine may have names.
+    assert "root" not in said
 
 
 @pytest.mark.parametrize("more", [(), ("--anonymize",)])

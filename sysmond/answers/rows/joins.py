@@ -45,8 +45,9 @@ def _of_number(text: Callable[[int], str | None]) -> Callable[[int | str, str], 
     return lambda value, _: text(value) if isinstance(value, int) else None
 
 
+_USER = ":user"
 _READERS: Mapping[str, Callable[[int | str, str], str | None]] = {
-    ":user": _of_number(username),
+    _USER: _of_number(username),
     # Nothing where a thread is in none, and a process ended by none.
     ":syscall": _of_number(lambda number: syscalls.name(number) or None),
     ":signal": _of_number(lambda number: signals.name(number) or None),
@@ -148,10 +149,15 @@ class Texts:
 
 
 class Joins(NamedTuple):
-    """The joins of a table, and the texts of those tables that are asked for and there, in one boot."""
+    """The joins of a table, and the texts of those tables that are asked for and there, in one boot.
+
+    ``is_nameless``: users have no names, as in a recording for strangers: those of this machine are none of theirs, or
+    tell whose it is.
+    """
 
     joins: Sequence[Join] = ()
     texts: Mapping[Join, Texts] = {}
+    is_nameless: bool = False
 
     def words(self, label: str, numbers: Callable[[str], Numbers]) -> Words:
         """A column of texts; ``numbers``: gives those of a metric of all rows."""
@@ -159,6 +165,8 @@ class Joins(NamedTuple):
         joined = {name for declared in self.joins for name, _ in declared.columns}
         columns = [self.words(name, numbers) if name in joined else numbers(name) for name, _ in join.by]
         if read := _READERS.get(join.table):
+            if self.is_nameless and join.table == _USER:
+                read = _of_number(str)
             return _read_by(read, columns[0], there)
         if (texts := self.texts.get(join)) is None and join.is_numbered:
             texts = Texts(join, ())
