@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from sysmon_tools import presets
 from sysmon_tools.output import put_text
+from sysmon_tools.snapshot import add_anonymize
 from sysmond.base import timespec
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Sensitivity
 from sysmond.base.terminal import put
 from sysmond.errors import UsageError
 
@@ -42,6 +44,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
         " (default: what fits the width)")  # fmt: skip
     add("--output-file", "-o", metavar="F", help="write an SVG file, F.svg, or a page for a browser that zooms, F.html"
         " (default: draw on the terminal)")  # fmt: skip
+    add_anonymize(made)
     add("--utc", action="store_true", help="times in UTC (default: local time)")
 
 
@@ -53,7 +56,9 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     from datetime import UTC  # noqa: PLC0415  here and below: not before the command line is right
 
     from sysmon_tools import html_plot, picture, show, svg, terminal_plot  # noqa: PLC0415  as above
+    from sysmon_tools.anonymizing import Anonymizer  # noqa: PLC0415  as above
     from sysmon_tools.style import Style  # noqa: PLC0415  as above
+    from sysmond.history import Archive  # noqa: PLC0415  as above
 
     paths = [*options.paths, *(presets.paths(options.preset) if options.preset else [])]
     if not paths:
@@ -68,21 +73,24 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     style = Style(notation, UTC if options.utc else None)
     size = shutil.get_terminal_size()
     buckets = SVG_BUCKETS if file is not None else max(20, 2 * (size.columns - _ROOM))
+    if options.anonymize:
+        archive = Archive(archive.place, classes=(Sensitivity.PUBLIC,))
     seen = picture.look(archive, paths, start_ns, end_ns, buckets, options.sample)
+    warnings, title, pictures = seen.warnings, ", ".join(paths), [seen]
+    finest = HTML_VALUES // (HTML_CURVES_OF * sum(len(panel.curves) for panel in seen.panels))
+    if file is not None and file.endswith(HTML) and not options.sample and finest > buckets:
+        finer = picture.look(archive, paths, start_ns, end_ns, finest)
+        pictures += [finer] if finer.step_ns < seen.step_ns else []
+    if options.anonymize:
+        nameless = Anonymizer.of(archive)
+        pictures = [nameless.picture(one) for one in pictures]
+        title = ", ".join({curve.path.partition("@")[0]: 0 for panel in seen.panels for curve in panel.curves})
     if file is None:
         is_ascii = show.console().options.ascii_only
-        put(*terminal_plot.draw(seen, style, size.columns, size.lines - 2, is_ascii=is_ascii))
-    elif file.endswith(SVG):
-        put_text(file, svg.draw(seen, ", ".join(paths), style), is_restricted=seen.is_restricted)
+        put(*terminal_plot.draw(pictures[0], style, size.columns, size.lines - 2, is_ascii=is_ascii))
     else:
-        pictures = [seen]
-        curves = sum(len(panel.curves) for panel in seen.panels)
-        finest = HTML_VALUES // (HTML_CURVES_OF * curves)
-        if not options.sample and finest > buckets:
-            finer = picture.look(archive, paths, start_ns, end_ns, finest)
-            pictures += [finer] if finer.step_ns < seen.step_ns else []
-        put_text(file, html_plot.draw(pictures, ", ".join(paths), style), is_restricted=seen.is_restricted)
-    if file is not None:
+        draw = svg.draw(pictures[0], title, style) if file.endswith(SVG) else html_plot.draw(pictures, title, style)
+        put_text(file, draw, is_restricted=seen.is_restricted)
         span = " to ".join(timespec.format_time(time_ns // SECOND_NS * SECOND_NS) for time_ns in (start_ns, end_ns))
-        put(f"{file}: written; {', '.join(paths)} from {span}")
-    return list(dict.fromkeys(seen.warnings))
+        put(f"{file}: written; {title} from {span}")
+    return list(dict.fromkeys(warnings))

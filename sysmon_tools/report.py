@@ -12,7 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from sysmon_tools.output import put_text
-from sysmon_tools.snapshot import names_whom
+from sysmon_tools.snapshot import add_anonymize, check_for_whom, names_whom
 from sysmond.base import timespec
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Sensitivity
@@ -56,6 +56,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add("--around", metavar="LENGTH", default=AROUND, help="how much time the curves show (default: %(default)s)")
     add("--restricted", action="store_true", help="include what only some people may read, as far as you may: the"
         " kernel's messages, what threads waited for")  # fmt: skip
+    add_anonymize(made)
     add("--output-file", "-o", metavar="F.html", required=True, help="write the page to this file")
 
 
@@ -65,12 +66,14 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     :raises UsageError: for a time or a file that is wrong. :raises Error: where nothing is recorded.
     """
     from sysmon_tools import moment  # noqa: PLC0415  here and below: not before the command line is right
+    from sysmon_tools.anonymizing import Anonymizer  # noqa: PLC0415  as above
     from sysmon_tools.style import Style  # noqa: PLC0415  as above
     from sysmond.history import Archive  # noqa: PLC0415  as above
 
     file: str = options.output_file
     if not file.endswith(SUFFIX):
         raise UsageError(f"{file}: a report is a page for a browser; expected a name that ends in {SUFFIX}")
+    check_for_whom(options)
     at_ns = timespec.parse_moment(options.at, archive.now())
     around_ns = timespec.parse_step(options.around)
     if not options.restricted:
@@ -78,6 +81,11 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     seen = moment.look(archive, moment.View(at_ns), archive.now().realtime_ns)
     by_disk = moment.processes(archive, seen.view._replace(order="disk"))
     pictures = _pictures(archive, seen.view.at_ns, around_ns)
+    warnings = seen.warnings
+    if options.anonymize:
+        nameless = Anonymizer.of(archive)
+        seen, by_disk = nameless.scene(seen), nameless.processes(by_disk)
+        pictures = [(name, nameless.picture(picture)) for name, picture in pictures]
     whole = "".join(_page(seen, by_disk, pictures, Style(), is_restricted=options.restricted))
 
     put_text(file, whole, is_restricted=options.restricted)
@@ -86,8 +94,9 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
         put(f"nothing is recorded at {timespec.format_time(at_ns)}; this is the nearest moment, "
             f"{timespec.format_time(seen.view.at_ns // SECOND_NS * SECOND_NS)}")  # fmt: skip
     counted = f"{min(ROWS_MAX, len(seen.processes))} processes, {min(ROWS_MAX, len(seen.waits))} waits"
-    put(f"{file}: {names}; {counted}, {len(seen.events)} events. {names_whom(is_anonymous=archive.is_anonymous)}")
-    return list(dict.fromkeys(seen.warnings))
+    whom = names_whom(is_anonymous=options.anonymize or archive.is_anonymous)
+    put(f"{file}: {names}; {counted}, {len(seen.events)} events. {whom}")
+    return list(dict.fromkeys(warnings))
 
 
 def _pictures(archive: "Archive", at_ns: int, around_ns: int) -> list[tuple[str, "Picture"]]:

@@ -37,12 +37,26 @@ def add_options(made: argparse.ArgumentParser) -> None:
     add("--to", "--until", dest="end", metavar="T", help="up to this moment (default: now)")
     add("--restricted", action="store_true", help="include what only some people may read, as far as you may: command"
         " lines, addresses, the kernel's messages, what threads waited for")  # fmt: skip
-    add("--anonymize", action="store_true", help="for strangers: replace names by numbers (program-1, device-2),"
-        " and leave out other texts")  # fmt: skip
+    add_anonymize(made)
     add("--list", action="store_true", help="only list what the file would contain")
     add("--output-file", "-o", metavar=f"F{SUFFIX}", help="write to this file"
         f" (default: sysmon-YYYYmmdd-HHMM{SUFFIX}, after its last moment)")  # fmt: skip
     add("--force", action="store_true", help="replace an existing file")
+
+
+def add_anonymize(made: argparse.ArgumentParser) -> None:
+    """Add the option of whatever is made to be sent."""
+    made.add_argument("--anonymize", action="store_true", help="for strangers: replace names by numbers (program-1,"
+        " device-2), and leave out other texts")  # fmt: skip
+
+
+def check_for_whom(options: argparse.Namespace) -> None:
+    """Refuse what would be for strangers, and have what not even everybody on the machine may read.
+
+    :raises UsageError: naming both options.
+    """
+    if options.anonymize and options.restricted:
+        raise UsageError("--anonymize and --restricted: expected only one of them")
 
 
 def file_name(at_ns: int) -> str:
@@ -65,8 +79,7 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     file: str | None = options.output_file
     if file is not None and not file.endswith(SUFFIX):
         raise UsageError(f"--output-file {file}: expected a name that ends in {SUFFIX}")
-    if options.anonymize and options.restricted:
-        raise UsageError("--anonymize and --restricted: expected only one of them")
+    check_for_whom(options)
     start_ns, end_ns = archive.span(options.start, options.end, _LENGTH)
     end_ns = max(start_ns + 1, min(end_ns, archive.now().realtime_ns))  # Of what is still to come it knows nothing.
     file = file or file_name(end_ns)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an archive tells without naming anybody: which texts stay, which become numbers, and which go.
 
-``Anonymity`` makes the same of the same name within one excerpt, so that rows can still be put together, and is thrown
-away with it. What is not listed here goes: texts of plugins, texts and details of events, why there are gaps.
+``Anonymity`` makes the same of the same name within one excerpt, picture or page, so that rows can still be put
+together, and is thrown away with it. What is not listed here goes: texts of plugins, texts and details of events, why
+there are gaps.
 """
 
 import re
@@ -48,6 +49,7 @@ _PLAIN_TEXTS = {
 # What others become: a word and a number. The same word stands for the same thing in all tables.
 _NUMBERED_TEXTS = {
     ("process", "comm"): "program",
+    ("process", "username"): "user",
     ("exits", "comm"): "program",
     ("exits", "sender_comm"): "program",
     ("thread", "comm"): "program",
@@ -106,10 +108,13 @@ class Anonymity:
         word = _NUMBERED_TEXTS.get((table, metric))
         return None if word is None else self._number(word, text)
 
+    def subject(self, kind: str, subject: str) -> str:
+        """What an event of some kind is about."""
+        return subject if subject in _PLAIN_SUBJECTS.get(kind, ()) else self._number("thing", subject)
+
     def event(self, event: BootEvent) -> BootEvent:
         """An event: what happened, and when, and of each thing the same number."""
-        is_plain = event.subject in _PLAIN_SUBJECTS.get(event.kind, ())
-        subject = event.subject if is_plain else self._number("thing", event.subject)
+        subject = self.subject(event.kind, event.subject)
         return event._replace(boot=self.boot(event.boot), subject=subject, text="", detail="")
 
     def holes(self, holes: Iterable[Hole]) -> Iterator[Hole]:
