@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sysmond.answers import dropping, times
 from sysmond.answers.rows import summary as summaries
 from sysmond.answers.times import Length, Moment
-from sysmond.base import paths, statistic, timespec
+from sysmond.base import arguments, paths, statistic, timespec
 from sysmond.base.clock import Relation
 from sysmond.base.model import EVENTS, Metric, Sensitivity, series_path
 from sysmond.base.result import Boot, Entry, Event, LongEntry, Result
@@ -37,7 +37,11 @@ if TYPE_CHECKING:
 
 
 def open(  # noqa: A001  the name that readers expect: history.open()
-    *, state_dir: str | None = None, runtime_dir: str | None = None, user: bool = False, system: bool = False
+    *,
+    state_dir: str | os.PathLike[str] | None = None,
+    runtime_dir: str | os.PathLike[str] | None = None,
+    user: bool = False,
+    system: bool = False,
 ) -> "Archive":
     """Open the archive of this machine, or with ``user`` that of this user.
 
@@ -49,7 +53,8 @@ def open(  # noqa: A001  the name that readers expect: history.open()
 
     :raises Error: where there is none. :raises NotPermittedError: where we may not look.
     """
-    chosen = recorders.asked(user=user, system=system, state_dir=state_dir, runtime_dir=runtime_dir, or_file=True)
+    state, runtime = arguments.path("state_dir", state_dir), arguments.path("runtime_dir", runtime_dir)
+    chosen = recorders.asked(user=user, system=system, state_dir=state, runtime_dir=runtime, or_file=True)
     if not any(map(os.path.exists, chosen)):
         raise Error(
             f"{chosen.state}: nothing was ever recorded there; 'sysmond' records, --state-dir names another place"
@@ -60,6 +65,10 @@ def open(  # noqa: A001  the name that readers expect: history.open()
         if (answer := alone.look(chosen.state).answer) is not None:
             return SavedAnswer(chosen, answer)
     return Archive(chosen)
+
+
+# What is expected where something else was given.
+_PATH, _STATISTIC = "cpu/busy", "p95"
 
 
 class SeriesRequest(NamedTuple):
@@ -271,7 +280,10 @@ class Archive:
         :raises UsageError: for a wrong path, time, step or statistic, and for an answer beyond all measure.
         :raises NotPermittedError: for what we may not read. :raises Error: where nothing is recorded.
         """
-        result = self._select(SeriesRequest(patterns, start, end, step, stat, boot, raw, explain, drop, summary))
+        wanted = arguments.texts("path", patterns, _PATH)
+        stats = None if stat is None else arguments.texts("stat", stat, _STATISTIC)
+        left_out = arguments.texts("drop", drop, _PATH)
+        result = self._select(SeriesRequest(wanted, start, end, step, stats, boot, raw, explain, left_out, summary))
         self.warnings = list(result.warnings)
         return result
 
@@ -327,9 +339,9 @@ class Archive:
         end: Moment | None = None,
         step: Length | None = None,
         columns: str | Sequence[str] = (),
-        where: str = "",
+        where: str | None = None,
         group_by: str | Sequence[str] = (),
-        by: str = "",
+        by: str | None = None,
         top: int = 0,
         percentile: float | None = None,
         boot: str | int | None = None,
@@ -358,19 +370,19 @@ class Archive:
         from sysmond.answers.rows.question import Request  # noqa: PLC0415  as above
 
         request = Request(
-            table,
+            arguments.text("table", table, "process"),
             start,
             end,
             step,
-            columns,
-            where,
-            group_by,
-            by,
-            top,
-            percentile,
+            arguments.texts("columns", columns, "pid,comm,cpu"),
+            arguments.text("where", where, "cpu > 5%"),
+            arguments.texts("group_by", group_by, "comm"),
+            arguments.text("by", by, "cpu"),
+            arguments.whole_number("top", top),
+            arguments.number("percentile", percentile),
             boot,
-            stat,
-            drop,
+            None if stat is None else arguments.texts("stat", stat, _STATISTIC),
+            arguments.texts("drop", drop, "uid"),
             summary,
             raw,
             explain,
@@ -419,7 +431,8 @@ class Archive:
         from sysmond.answers.rows.question import Request  # noqa: PLC0415  as above
         from sysmond.answers.sql import run  # noqa: PLC0415  as above
 
-        return run.ask(self.place, self._classes, query, Request("", start, end, boot=boot))
+        asked = arguments.text("query", query, "select * from cpu")
+        return run.ask(self.place, self._classes, asked, Request("", start, end, boot=boot))
 
     def excerpt(
         self, start: Moment | None = None, end: Moment | None = None, *, anonymous: bool = False

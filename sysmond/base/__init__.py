@@ -12,5 +12,6 @@ slow is asked. Numbers: ``counters`` is the rule of what a fall of one means,
 ``significant`` takes digits off.
 Answers: ``result`` is what they are made of, ``statistic`` names what may be asked; ``declared_answers`` is what a
 table says of them, ``derived_columns`` which follow from others, by a ``formula``, ``column_groups`` which have one
-word together. People: ``terminal`` makes text printable, ``allowance`` bounds how often somebody may ask.
+word together. People: ``arguments`` checks what callers of the library give, ``terminal`` makes text printable,
+``allowance`` bounds how often somebody may ask.
 """
