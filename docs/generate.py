@@ -132,6 +132,11 @@ LEFT_OUT = (
         "Each sample reads the disk, which may sleep; `btrfs` has what the kernel counts itself.",
     ),
     (
+        "network bytes of a process by interface",
+        "They are counted where a process gives them to a socket or takes them from it, which is before the kernel chooses an"
+        " interface and after it has forgotten it; a program at each interface would run for every packet of the machine.",
+    ),
+    (
         "size of zswap, pages into and out of it; the balloon of a virtual machine",
         "They are in `memory` and `vm`, and nothing is recorded twice.",
     ),
