@@ -133,8 +133,7 @@ LEFT_OUT = (
     ),
     (
         "network bytes of a process by interface",
-        "They are counted where a process gives them to a socket or takes them from it, which is before the kernel chooses an"
-        " interface and after it has forgotten it; a program at each interface would run for every packet of the machine.",
+        "They are counted at the process's socket, which knows no interface; a program at each would run for every packet.",
     ),
     (
         "size of zswap, pages into and out of it; the balloon of a virtual machine",
