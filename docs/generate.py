@@ -133,7 +133,7 @@ LEFT_OUT = (
     ),
     (
         "network bytes of a process by interface",
-        "They are counted at the process's socket, which knows no interface; a program at each would run for every packet.",
+        "They are counted at its sockets, which know no interface; a program at each would run for every packet.",
     ),
     (
         "size of zswap, pages into and out of it; the balloon of a virtual machine",
