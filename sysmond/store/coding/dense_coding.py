@@ -65,33 +65,43 @@ def encode(values: Int64Array, is_counter: BoolArray, series: Array) -> Iterator
         grown = np.zeros((len(counters), values.shape[1]), np.int64)
         np.subtract(values[counters, 1:], values[counters, :-1], out=grown[:, 1:])
         yield from _narrowed(counters, grown, series)
-    for row in np.flatnonzero(~whole).tolist():
-        absent = is_beyond(values[row])
-        if absent.all():
-            series["first"][row], series["stop"][row] = ABSENT, 0
-            continue
-        steps = _of_hollow(values[row], absent, series[row : row + 1], is_counter=bool(is_counter[row]))
-        for _, width, codes in _narrowed(np.array([row]), steps[None], series):
-            codes[0, absent] = sentinel(width)
-            yield np.array([row]), width, codes
+    if len(hollow := np.flatnonzero(~whole)):
+        absent = is_beyond(values[hollow])
+        steps = _of_hollow(values[hollow], absent, is_counter[hollow], series, hollow)
+        yield from _narrowed(hollow, steps, series, absent)
 
 
-def _narrowed(rows: Int64Array, steps: Int64Array, series: Array) -> Iterator[tuple[Int64Array, int, Array]]:
-    """Put the steps of some rows into the fewest bytes that hold them and a sentinel."""
+def _narrowed(
+    rows: Int64Array, steps: Int64Array, series: Array, absent: BoolArray | None = None
+) -> Iterator[tuple[Int64Array, int, Array]]:
+    """Put the steps of some rows into the fewest bytes that hold them and a sentinel.
+
+    ``absent``: where there are none, bool[row, time]. What never has any needs no codes.
+    """
     width = widths(steps.min(axis=1), steps.max(axis=1))
+    width[series["stop"][rows] == 0] = 0
     series["width"][rows] = width
     for size in WIDTHS:
         mine = np.flatnonzero(width == size)
         if len(mine):
-            yield rows[mine], size, narrow(steps[mine], size)
+            yield rows[mine], size, narrow(steps[mine], size, None if absent is None else absent[mine])
 
 
-def _of_hollow(values: Int64Array, absent: BoolArray, series: Array, *, is_counter: bool) -> Int64Array:
-    """The steps of a series with absences, each since the last value; fills in its record."""
-    start = int(np.argmin(absent))
-    carried = values[np.maximum(last_there(absent), start)]
-    series["first"], series["start"], series["stop"] = carried[start], start, len(absent) - int(np.argmin(absent[::-1]))
-    return np.diff(carried, prepend=carried[:1]) if is_counter else carried - carried[start]
+def _of_hollow(
+    values: Int64Array, absent: BoolArray, is_counter: BoolArray, series: Array, rows: Int64Array
+) -> Int64Array:
+    """The steps of series with absences, int64[row, time], each since the last value; fills in their records."""
+    start = np.argmin(absent, axis=1)
+    is_empty = absent[np.arange(len(rows)), start]
+    carried = np.take_along_axis(values, np.maximum(last_there(absent), start[:, None]), axis=1)
+    series["first"][rows] = np.where(is_empty, ABSENT, carried[:, 0])
+    series["start"][rows] = start
+    series["stop"][rows] = np.where(is_empty, 0, absent.shape[1] - np.argmin(absent[:, ::-1], axis=1))
+    steps: Int64Array = np.where(
+        is_counter[:, None], np.diff(carried, prepend=carried[:, :1]), carried - carried[:, :1]
+    )
+    steps[is_empty] = 0
+    return steps
 
 
 def decode(series: Array, is_counter: BoolArray, ticks: int, codes_of: Callable[[int, Array], Array]) -> Int64Array:
