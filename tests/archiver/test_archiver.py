@@ -316,9 +316,10 @@ def seal(*arguments):
     real_seal(*arguments)
 
 def start(jobs, *rest, **options):
-    with open(folder + "/started", "a") as file:
+    child = real(jobs, *rest, **options)
+    with open(folder + "/started", "a") as file:  # Whoever reads it finds the child, or what it did.
         print(*(job.__name__ for job in jobs), file=file)
-    return real(jobs, *rest, **options)
+    return child
 
 def decide(watch, now_s):
     try:

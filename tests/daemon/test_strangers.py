@@ -98,6 +98,8 @@ def test_whatever_umask_it_is_started_with_others_write_nothing_and_read_what_is
     finally:
         os.umask(before)
     recorder.wait_for("process", "pid > 0")
+    # It is looked for where it may lie, and until there is some in public, that is also where he may not look.
+    recorder.wait_for("cgroup_name", "id > 0")
     recorder.flush()
     modes = {path: os.lstat(path).st_mode for path in everything_in(*recorder.folders) if not os.path.islink(path)}
     assert [path for path, mode in modes.items() if mode & 0o022] == []
