@@ -18,6 +18,7 @@ from sysmond.store.files import opening
 from tests.answers.test_near import spelled
 from tests.answers.test_rings_alone import PIECE_S, Recorder
 from tests.support.longs import MOMENT, SECOND, TASK, Stream, Tasks
+from tests.support.order import first
 from tests.support.untilnow import LONG_S
 
 SIZES = {TASK.name: 128 * 1024, MOMENT.name: 64 * 1024}
@@ -105,7 +106,7 @@ def recorded(folder: Path, now_ns: int) -> LongRecorder:
     return recorder
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
+@pytest.mark.parametrize("seed", first(1, range(8)))
 def test_answers_of_rings_are_those_of_everything(
     seed: int, tmp_path: Path, now_ns: int, opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

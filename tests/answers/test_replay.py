@@ -30,6 +30,7 @@ from sysmond.store.stretches.joined import Joined
 from sysmond.store.stretches.stretch import Stretch
 from sysmond.tasks.tables import CGROUP_NAME, EXITS, PROCESS
 from tests.support.longarchive import BOOTED_NS, Row, asked_by_sql, put, stretch
+from tests.support.order import first
 
 US = 1_000_000
 # 11:10 of the clock on the wall: buckets of all tiers begin there.
@@ -37,7 +38,7 @@ BEGIN_S = 600
 PATHS = ("/a.slice/x.service", "/b", "/a.slice/y.service")
 USERS = {0: "root", 4242: "4242"}
 GAP_S = 1.5
-SEEDS = range(6)
+SEEDS = first(2, range(6))  # Every second one has gaps between readings.
 Key = tuple[int, int]
 
 
@@ -397,7 +398,7 @@ def test_sql_sees_the_rows_and_what_grew_between_them(folders: Folders, seed: in
 
 
 @pytest.mark.parametrize("tier", ["10s", "1min", "5min"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", first(1, range(2)))
 def test_tiers_have_the_totals_of_all_rows_and_ends(
     tmp_path: Path, seed: int, tier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

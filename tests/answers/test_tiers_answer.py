@@ -17,6 +17,7 @@ from sysmond.base.statistic import STATISTICS
 from sysmond.plan.retention import TIERS_NS
 from sysmond.store import archive
 from tests.support.machine import NOON_NS, Machine, Writer, counter, gauge
+from tests.support.order import first
 
 READ = "disk/read_bytes@sda"
 QUEUE = "disk/queue@sda"
@@ -66,7 +67,7 @@ EVENTS = ("", "", "step", "back", "asleep", "late")
 DEVICES = (("sda",), ("sda", "sdb"), ("sdb",))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", first(2, range(6)))
 def test_a_tier_answers_as_rows_do(machine: Machine, seed: int) -> None:
     chance = random.Random(seed)
     writer = machine.start(99)

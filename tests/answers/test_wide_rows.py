@@ -18,6 +18,7 @@ from sysmond.history import Archive
 from sysmond.plan import plan
 from sysmond.plan.plan import PlannedProbe
 from tests.support.machine import NOON_NS, OLDER, Machine
+from tests.support.order import first
 
 DISKS = ("nvme0n1", "sda", "sdb")
 SPAN = {"start": NOON_NS, "end": NOON_NS + 1800 * SECOND_NS}
@@ -91,7 +92,7 @@ def test_columns_of_rows_are_explained_as_their_series(archive: Archive) -> None
     assert most.resampling == "one row for all of the range"
 
 
-@pytest.mark.parametrize("step", ["1s", "10s", "1min", "7s", "5min"])
+@pytest.mark.parametrize("step", first(2, ["10s", "7s", "1s", "1min", "5min"]))
 @pytest.mark.parametrize("stat", [*STATISTICS, "p50", "p99.9"])
 @pytest.mark.parametrize("metric", ["read_bytes", "queue", "model"])
 def test_rows_have_the_values_of_series(archive: Archive, metric: str, stat: str, step: str) -> None:

@@ -24,6 +24,7 @@ from sysmond.ring.snapshot import snapshot
 from sysmond.ring.writer import RingWriter
 from sysmond.store.of_ring import of_snapshot
 from sysmond.tasks.bpf import bpffs
+from tests.support.order import first
 from tests.support.waiting import wait_until
 from tests.support.whole import Recorder, a_recorder
 
@@ -154,7 +155,7 @@ def test_a_ring_without_a_file_is_saved_as_it_is_and_written_on(runtime: Path, t
     assert os.listdir(runtime) == ["5.ring"]
 
 
-@pytest.mark.parametrize("remove", [remove_all, move_away, replace])
+@pytest.mark.parametrize("remove", first(1, [remove_all, move_away, replace]))
 def test_a_runtime_folder_that_is_removed_is_made_anew_and_nothing_is_lost(
     recorder: Recorder, remove: Callable[[str], None]
 ) -> None:
@@ -188,7 +189,7 @@ def test_rings_that_are_removed_are_sealed_and_others_begun(recorder: Recorder) 
     assert subjects <= {f"{recorder.folders.runtime}/{part}" for part in pids}
 
 
-@pytest.mark.parametrize("part", ["sampler", "background", "archiver"])
+@pytest.mark.parametrize("part", first(1, ["sampler", "background", "archiver"]))
 def test_the_folder_of_a_part_that_is_removed_is_made_anew(recorder: Recorder, part: str) -> None:
     pid = ended(7)
     wait_for_end(recorder, pid)

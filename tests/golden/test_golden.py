@@ -81,9 +81,9 @@ def test_the_same_is_there(frozen_archive: Callable[[str], Asked], archive: str)
 @pytest.mark.parametrize(
     ("archive", "question"),
     [
-        pytest.param(archive, each, id=f"{archive}-{each.name}")
+        pytest.param(archive, each, id=f"{archive}-{each.name}", marks=[pytest.mark.long] if number % 2 else [])
         for archive, questions in QUESTIONS.items()
-        for each in questions
+        for number, each in enumerate(questions)
     ],
 )
 def test_questions_are_answered_alike(frozen_archive: Callable[[str], Asked], archive: str, question: Question) -> None:

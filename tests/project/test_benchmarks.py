@@ -93,7 +93,7 @@ def run(repository: Path, program: str, *arguments: str) -> dict[str, Any]:
 
 
 # The others take longer, or many processes.
-SHORT = ("tick", "query", "memory")
+SHORT = ("query", "memory")
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,15 @@ def test_what_is_not_there_is_missed(text: str) -> None:
     assert list(missing(text)) != []
 
 
+def test_what_make_test_leaves_to_check_all_is_in_the_table_of_both() -> None:
+    shared = r"^from tests\.support\.order import .*\b(?:first|rounds)\b"
+    moves = re.compile(rf"{shared}|\bpytest\.mark\.long\b", re.MULTILINE)
+    moved = {path.name for path in (REPOSITORY / "tests").rglob("test_*.py") if moves.search(path.read_text("utf-8"))}
+    said = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = said.split("| what | `make test` | `make check-all` |\n|---|---|---|\n")[1].split("\n\n")[0]
+    assert {test for row in table.splitlines() for test in re.findall(r"\btest_\w+\.py", row.split("|")[1])} == moved
+
+
 def test_every_promise_about_security_names_a_test() -> None:
     text = (REPOSITORY / "SECURITY.md").read_text(encoding="utf-8").partition("## What is promised")[2]
     rows = [line.strip("|").split("|") for line in text.partition("\n## ")[0].splitlines() if line.startswith("| ")]

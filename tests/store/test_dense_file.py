@@ -29,11 +29,10 @@ from sysmond.store.files.dense_file import CHUNK_TICKS, Segment, encode
 from sysmond.store.files.invariants import UPTIME_MAX_NS
 from sysmond.store.of_ring import BATCH_SERIES, Hole, MemoryBlock, Recording, SeriesKey, Strand
 from tests.support.opened import open_objects
-from tests.support.order import examples
+from tests.support.order import examples, rounds
 
 SECOND = 10**9
 BOOTS = ("a" * 32, "b" * 32)
-FLIPS = 1000
 
 METRICS = tuple(
     Metric(f"m{number}", "B", semantics, "A metric.", number % 10, "/proc/nothing 1")
@@ -217,12 +216,13 @@ def read_whole(path: str) -> Any:
         return contents(opened.recording)
 
 
-def test_a_flipped_bit_is_found_or_harmless(path: str) -> None:
+@rounds(200, 1000)
+def test_a_flipped_bit_is_found_or_harmless(path: str, rounds: int) -> None:
     image, whole = encode(rich(), "a test"), contents(rich())
     chance = random.Random(5)
     found = harmless = 0
-    for flip in range(FLIPS):
-        place = chance.randrange(len(image)) if flip % 2 else (flip * len(image)) // FLIPS
+    for flip in range(rounds):
+        place = chance.randrange(len(image)) if flip % 2 else (flip * len(image)) // rounds
         flipped = bytearray(image)
         flipped[place] ^= 1 << chance.randrange(8)
         Path(path).write_bytes(flipped)
@@ -232,7 +232,7 @@ def test_a_flipped_bit_is_found_or_harmless(path: str) -> None:
         except (CorruptError, ForeignError):
             found += 1
     print(f"{found} found, {harmless} harmless")
-    assert found > FLIPS // 4
+    assert found > rounds // 4
     assert open_objects() == 0
 
 

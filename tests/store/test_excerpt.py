@@ -18,6 +18,7 @@ from sysmond.machine.folders import Folders
 from tests.golden import archives, asking
 from tests.golden.asking import Asked
 from tests.support.machine import Machine
+from tests.support.order import rounds
 
 MINUTE_NS = 60 * SECOND_NS
 # Before now, in minutes: in files and rings, in rings alone, over steps of the clock and restarts.
@@ -53,12 +54,13 @@ def told(result: Result) -> dict[str, list[object]]:
     return {"time": result.times_ns.tolist(), **there}
 
 
-def test_series_rows_and_events_are_those_of_the_archive(asked: tuple[str, Asked], tmp_path: Path) -> None:
+@rounds(1, 3)
+def test_series_rows_and_events_are_those_of_the_archive(asked: tuple[str, Asked], tmp_path: Path, rounds: int) -> None:
     name, made = asked
     compared = set()
     with asking.at(made.now):
         whole = Archive(made.folders)
-        for number, minutes in enumerate(SPANS[name]):
+        for number, minutes in enumerate(SPANS[name][:rounds]):
             start_ns, end_ns = span(made, *minutes)
             part = snapshot(whole, tmp_path / f"{number}.sysmon", start_ns, end_ns)
             start_ns += 1  # Of a tick at the very beginning the file that ends there knows, too.

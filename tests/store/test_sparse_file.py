@@ -26,10 +26,10 @@ from sysmond.store.of_ring import Hole
 from sysmond.store.stretches import stretch as stretches
 from sysmond.store.stretches.stretch import About, Incarnation, MemoryStretch, Readings, Stretch
 from tests.support.longarchive import memory_stretch
+from tests.support.order import rounds
 
 SECOND = 10**9
 BOOT = "a" * 32
-FLIPS = 600
 
 TABLE = Table(
     "things",
@@ -239,14 +239,15 @@ def test_one_process_is_read_without_the_others(tmp_path: Path, monkeypatch: pyt
             contents(opened)
 
 
-def test_a_flipped_byte_is_found_or_does_no_harm(tmp_path: Path) -> None:
+@rounds(120, 600)
+def test_a_flipped_byte_is_found_or_does_no_harm(tmp_path: Path, rounds: int) -> None:
     made = made_of(random.Random(7), 20, 12)
     path = written(tmp_path, made)
     right = contents(made)
     whole = Path(path).read_bytes()
     rng = random.Random(8)
     found: list[str] = []
-    for _ in range(FLIPS):
+    for _ in range(rounds):
         content = bytearray(whole)
         content[rng.randrange(len(content))] ^= rng.randrange(1, 256)
         Path(path).write_bytes(content)
@@ -255,7 +256,7 @@ def test_a_flipped_byte_is_found_or_does_no_harm(tmp_path: Path) -> None:
                 assert contents(opened) == right
         except (CorruptError, ForeignError) as refusal:
             found.append(str(refusal))
-    assert len(found) > FLIPS / 4
+    assert len(found) > rounds / 4
     assert all(path in said for said in found)
 
 

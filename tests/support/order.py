@@ -5,6 +5,7 @@ The tests of a file run one after the other in one worker, files side by side. W
 other, too, beside those of other files: it looks at the whole machine, or changes it; and what is ``TOGETHER`` does.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,6 +37,12 @@ WAITING = ("tests/archiver/", "tests/bus/", "tests/daemon/", "tests/faults/", "t
 def rounds(few: int, many: int) -> pytest.MarkDecorator:
     """Try a test with few ``rounds`` in ``make test``, and with many in ``make check-all``."""
     return pytest.mark.parametrize("rounds", [few, pytest.param(many, marks=pytest.mark.long)], ids=["few", "many"])
+
+
+def first(number: int, values: Iterable[object]) -> list[object]:
+    """Try a test with so many of these parameters in ``make test``, and with the others in ``make check-all``."""
+    every = list(values)
+    return [*every[:number], *(pytest.param(value, marks=pytest.mark.long) for value in every[number:])]
 
 
 def examples(number: int) -> int:

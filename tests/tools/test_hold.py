@@ -14,6 +14,7 @@ import pytest
 
 from sysmon_tools import ctl, extract
 from tests.support import onbus, whole
+from tests.support.order import first
 from tests.support.waiting import HANG_S, wait_until
 
 PROGRAM = [sys.executable, "-P", "-m", "sysmon_tools.ctl"]
@@ -48,7 +49,7 @@ class Place(NamedTuple):
                 process.kill()
 
 
-@pytest.fixture(scope="module", params=["bus", "direct"])
+@pytest.fixture(scope="module", params=first(1, ["bus", "direct"]))
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     with ExitStack() as stack:
         if request.param == "bus":
