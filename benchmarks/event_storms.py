@@ -33,7 +33,8 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import bus, measure, memory, sensing
 from benchmarks.measure import SECOND_NS, Daemon, Figures
 from sysmond.base.model import ABSENT, Lane
-from sysmond.bus.wire.adapter import Connection, variant
+from sysmond.bus.wire.adapter import Connection
+from sysmond.bus.wire.values import Variant
 from sysmond.machine.folders import Folders
 
 if TYPE_CHECKING:
@@ -176,10 +177,10 @@ def say(connection: Connection, number: int) -> None:
     state, sub = (("active", "running"), ("inactive", "dead"))[number // UNITS % 2]
     entered = f"{state.capitalize()}EnterTimestamp"
     values = {
-        "ActiveState": variant("s", state),
-        "SubState": variant("s", sub),
-        entered: variant("t", time.time_ns() // 1000),
-        f"{entered}Monotonic": variant("t", time.monotonic_ns() // 1000),
+        "ActiveState": Variant("s", state),
+        "SubState": Variant("s", sub),
+        entered: Variant("t", time.time_ns() // 1000),
+        f"{entered}Monotonic": Variant("t", time.monotonic_ns() // 1000),
     }
     path = f"/org/freedesktop/systemd1/unit/storm{number % UNITS}_2eservice"
     body = [f"{SYSTEMD}.Unit", values, []]

@@ -21,9 +21,10 @@ from contextlib import AsyncExitStack
 from importlib import metadata
 from typing import Any, NamedTuple
 
-from sysmon_tools.client import Client, connect
+from sysmon_tools.client import Client
 from sysmon_tools.command_output import CommandOutput, table
 from sysmon_tools.commands import NO_OPTIONS, probes_of
+from sysmon_tools.connecting import connect
 from sysmon_tools.doctor import examine
 from sysmon_tools.redaction import Known, Redaction, of_machine
 from sysmond import __version__

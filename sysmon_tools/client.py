@@ -1,77 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of the bus part, or of a recorder that is on no bus: methods called by name, answers as plain values."""
+"""Clients of a recorder, on a bus or not: methods called by name, answers as plain values.
 
-import argparse
-import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+``bus_client`` has that of a bus, which needs an event loop and the D-Bus library; ``connecting`` says which is meant.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from sysmond.base import clock
 from sysmond.base.clock import Relation
 from sysmond.bus.direct import Direct
-from sysmond.bus.wire.adapter import DBUS, DBUS_PATH, Call, Connection, RemoteError, Variant, variant
-from sysmond.bus.wire.errors import RefusedError, UnavailableError, bus_error
+from sysmond.bus.wire.errors import DBUS_ERROR, RefusedError, bus_error
 from sysmond.bus.wire.names import BUS_NAME, ERROR, MANAGER, OBJECT_PATH
-from sysmond.bus.wire.outgoing import close_all
+from sysmond.bus.wire.values import Variant
 from sysmond.errors import BusyError, Error, NotPermittedError, TooMuchError, UsageError
-from sysmond.machine import recorders, snapshot_file
-from sysmond.machine.folders import SYSTEM_RUNTIME, Folders
+from sysmond.machine.folders import Folders
 
-# Polkit may ask somebody for a password, and a flush waits for the disk.
-ANSWER_S = 150.0
-SIGNALS_MAX = 1000
-# Of descriptors that nobody has asked for.
-DESCRIPTORS_MAX = 64
 OBJECT_MANAGER = "org.freedesktop.DBus.ObjectManager"
-
-_BUS = (DBUS, DBUS_PATH, DBUS)
-_KINDS: dict[str, type[Error]] = {
+# What an error of the bus part, by its name, is here.
+KINDS: dict[str, type[Error]] = {
     f"{ERROR}.InvalidArgument": UsageError,
     f"{ERROR}.NotFound": UsageError,
     f"{ERROR}.NotAuthorized": NotPermittedError,
     f"{ERROR}.Busy": BusyError,
     f"{ERROR}.TooMuch": TooMuchError,
-    f"{DBUS}.Error.InvalidArgs": UsageError,
-    f"{DBUS}.Error.AccessDenied": NotPermittedError,
+    f"{DBUS_ERROR}.InvalidArgs": UsageError,
+    f"{DBUS_ERROR}.AccessDenied": NotPermittedError,
 }
-_NO_SERVICE = {f"{DBUS}.Error.ServiceUnknown", f"{DBUS}.Error.NameHasNoOwner", f"{DBUS}.Error.NoReply"}
 
 
-class Client:
-    """Speaks to one sysmond on a bus."""
+class Client(ABC):
+    """Speaks to one recorder."""
 
-    is_on_bus = True
+    is_on_bus = False
 
     def __init__(self, place: str) -> None:
-        """``place`` says in messages which bus it is."""
+        """``place`` says in messages where that is."""
         self._place = place
-        self._connection: Connection | None = None
-        self._signals: asyncio.Queue[Call | None] = asyncio.Queue(maxsize=SIGNALS_MAX)  # None: nothing more will come.
-        self._closing: asyncio.Task[None] | None = None
-        self._descriptors: deque[int] = deque()
 
     def now(self) -> Relation:
         """Read the clocks from which relative times count."""
         return clock.relation()
-
-    async def connect(self, address: str) -> None:
-        """Connect to ``system``, ``session``, or the bus at an address.
-
-        :raises Error: where there is no such bus.
-        """
-        try:
-            self._connection = await Connection.connect(address, _not_for_us, self._enqueue, self._keep)
-        except UnavailableError as refusal:
-            raise Error(f"{self._place}: no connection: {str(refusal).removeprefix(f'{address}: ')}") from refusal
-        self._closing = asyncio.create_task(self._close_signals(self._connection))
-
-    async def close(self) -> None:
-        """End the connection."""
-        if self._connection is not None:
-            self._connection.close()
-        close_all(self._descriptors)
 
     async def call(self, member: str, signature: str = "", *body: Any) -> Any:  # noqa: ANN401  what D-Bus gives
         """Call a method of the Manager; one value is given as it is, several as a list.
@@ -79,16 +49,6 @@ class Client:
         :raises Error: with the service's own line, of the class that its name stands for.
         """
         return await self._ask((BUS_NAME, OBJECT_PATH, MANAGER), member, signature, *body)
-
-    async def lock(self, member: str, signature: str, *body: Any) -> int:  # noqa: ANN401  as ``call``
-        """Call a method that gives a descriptor, which is the caller's from now on.
-
-        :raises Error: as ``call``.
-        """
-        await self.call(member, signature, *body)
-        if not self._descriptors:
-            raise Error(f"{self._place}: {member}: the bus passes no descriptors")
-        return self._descriptors.popleft()
 
     async def objects(self) -> dict[str, dict[str, dict[str, Any]]]:
         """Every object of the service with its interfaces and their properties.
@@ -100,67 +60,36 @@ class Client:
         )
         return objects
 
+    @abstractmethod
+    async def close(self) -> None:
+        """End what was begun."""
+
     async def has(self, name: str) -> bool:
-        """Whether a name is on the bus, or would be started for whoever calls it.
+        """Whether a name is on the bus, or would be started for whoever calls it: none where there is no bus.
 
         :raises Error: as ``call``.
         """
-        activatable: list[str] = await self._ask(_BUS, "ListActivatableNames")
-        return name in activatable or bool(await self._ask(_BUS, "NameHasOwner", "s", name))
+        del name
+        return False
 
-    async def signals(self, path: str, member: str) -> AsyncIterator[list[Any]]:
+    async def lock(self, member: str, signature: str, *body: Any) -> int:  # noqa: ANN401  as ``call``
+        """Call a method that gives a descriptor, which is the caller's from now on.
+
+        :raises Error: as ``call``.
+        """
+        descriptor: int = await self.call(member, signature, *body)
+        return descriptor
+
+    @abstractmethod
+    def signals(self, path: str, member: str) -> AsyncIterator[list[Any]]:
         """The signals of one name from one object, from now on.
 
-        :raises Error: as ``call``, and when the service or the bus is gone.
+        :raises Error: as ``call``, and when the recorder ends.
         """
-        for rule in (
-            f"type='signal',sender='{BUS_NAME}',path='{path}',member='{member}'",
-            f"type='signal',sender='{DBUS}',member='NameOwnerChanged',arg0='{BUS_NAME}'",
-        ):
-            await self._ask(_BUS, "AddMatch", "s", rule)
-        while True:
-            signal = await self._signals.get()
-            if signal is None:
-                raise Error(f"{self._place}: the bus is gone")
-            if (signal.path, signal.member) == (path, member):
-                yield [plain(value) for value in signal.body]
-            elif signal.member == "NameOwnerChanged" and signal.body[0] == BUS_NAME and not signal.body[2]:
-                raise Error(f"{self._place}: sysmond is gone")
 
-    def _keep(self, descriptors: Sequence[int]) -> None:
-        room = DESCRIPTORS_MAX - len(self._descriptors)
-        self._descriptors += descriptors[:room]
-        close_all(descriptors[room:])
-
-    def _enqueue(self, signal: Call) -> None:
-        with suppress(asyncio.QueueFull):
-            self._signals.put_nowait(signal)
-
-    async def _close_signals(self, connection: Connection) -> None:
-        """Wait for the end of the connection, which answers all calls under way, and end the signals."""
-        await connection.lost()
-        await self._signals.put(None)
-
+    @abstractmethod
     async def _ask(self, where: tuple[str, str, str], member: str, signature: str = "", *body: Any) -> Any:  # noqa: ANN401
-        if self._connection is None:
-            raise Error(f"{self._place}: not connected")
-        try:
-            answer = await self._connection.ask(
-                where, member, signature, body, timeout_s=ANSWER_S, interactive=where[0] == BUS_NAME
-            )
-        except RemoteError as refusal:
-            if refusal.name in _NO_SERVICE:
-                raise Error(f"{self._place}: no sysmond there ({BUS_NAME}); 'sysmond --bus …' would be") from refusal
-            said = str(refusal).removeprefix(f"{refusal.name}: ")
-            raise _KINDS.get(refusal.name, Error)(" ".join(said.split())) from refusal
-        except UnavailableError as refusal:
-            raise Error(f"{self._place}: {refusal}") from refusal
-        values = [plain(value) for value in answer]
-        return values[0] if len(values) == 1 else values
-
-
-def _not_for_us(call: Call) -> None:
-    call.refuse(f"{DBUS}.Error.UnknownMethod", "there is no service here")
+        """Call a method: ``where`` is destination, path and interface."""
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  what D-Bus gives
@@ -178,23 +107,16 @@ def plain(value: Any) -> Any:  # noqa: ANN401  what D-Bus gives
 
 def variants(options: Mapping[str, tuple[str, Any]]) -> dict[str, Variant]:
     """Options as D-Bus wants them: of each its signature and value."""
-    return {name: variant(signature, value) for name, (signature, value) in options.items()}
+    return {name: Variant(signature, value) for name, (signature, value) in options.items()}
 
 
 class DirectClient(Client):
     """Speaks to the recorder of a runtime folder without any bus, with the rights of whoever asks."""
 
-    is_on_bus = False
-
     def __init__(self, place: Folders, *, user: bool) -> None:
         """:raises Error: where no recorder runs there."""
         super().__init__(place.runtime)
         self._recorder = Direct(place, user=user)
-
-    async def has(self, name: str) -> bool:
-        """No name is on a bus that there is not."""
-        del name
-        return False
 
     async def signals(self, path: str, member: str) -> AsyncIterator[list[Any]]:
         """The events from now on; there are no other signals.
@@ -204,11 +126,6 @@ class DirectClient(Client):
         del path, member
         async for event in self._recorder.happened():
             yield event
-
-    async def lock(self, member: str, signature: str, *body: Any) -> int:  # noqa: ANN401  as ``call``
-        """Its descriptor: nothing had to be passed."""
-        descriptor: int = await self.call(member, signature, *body)
-        return descriptor
 
     async def close(self) -> None:
         """End what was begun in this process."""
@@ -220,14 +137,12 @@ class DirectClient(Client):
             values = plain(await self._recorder.answer(*where[1:], member, list(body)))
         except RefusedError as refusal:
             name, text = bus_error(refusal)
-            raise _KINDS.get(name, Error)(text) from refusal
+            raise KINDS.get(name, Error)(text) from refusal
         return values[0] if len(values) == 1 else values
 
 
 class SnapshotClient(Client):
     """Tells what happened in a snapshot; no recorder stands behind it."""
-
-    is_on_bus = False
 
     def __init__(self, file: str) -> None:
         """:raises Error: where it cannot be read."""
@@ -258,64 +173,3 @@ class SnapshotClient(Client):
         start_ns, end_ns, _ = body
         happened = self._archive.events(start_ns, end_ns)
         return [[event.time_ns, event.kind, event.subject, event.text] for event in happened]
-
-
-@asynccontextmanager
-async def connect(where: argparse.Namespace) -> AsyncIterator[Client]:
-    """Reach the recorder that options mean: ``bus`` at an address, else of a user or the machine, by a bus or without.
-
-    Whose it is, is decided as for those who read archives (``recorders``); without a bus that has it, it is asked
-    directly.
-
-    :raises Error: where there is none. :raises UsageError: for what is no address.
-    """
-    address: str | None = where.bus
-    if address is not None and ":" not in address and address not in {"system", "session"}:
-        raise UsageError(f"--bus {address!r}: not an address; expected unix:path=/run/dbus/system_bus_socket")
-    folders = where.state_dir, where.runtime_dir
-    if address is not None and folders != (None, None):
-        raise UsageError("--bus and a folder: expected only one of them")
-    if address is not None:
-        client = await _on_bus(address)
-    else:
-        client = await _search(where)
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-async def _on_bus(address: str) -> Client:
-    client = Client(f"{address} bus" if ":" not in address else address)
-    await client.connect(address)
-    return client
-
-
-async def _search(where: argparse.Namespace) -> Client:
-    """The recorder that is meant, on its bus or directly.
-
-    :raises Error: saying that none runs, and of a bus that is there, that it is not on it.
-    """
-    if where.state_dir is not None and snapshot_file.is_one(where.state_dir):
-        return SnapshotClient(where.state_dir)
-    is_named = (where.state_dir, where.runtime_dir) != (None, None)
-    place = recorders.asked(
-        user=where.user, system=where.system, state_dir=where.state_dir, runtime_dir=where.runtime_dir
-    )
-    if is_named:
-        return DirectClient(place, user=where.user)
-    address = "system" if place.runtime == SYSTEM_RUNTIME else "session"
-    try:
-        client = await _on_bus(address)
-        if await client.has(BUS_NAME):
-            return client
-        await client.close()
-        absence = f"{address} bus: no sysmond there ({BUS_NAME}); "
-    except Error:  # Where there is no bus, a recorder runs without.
-        absence = ""
-    try:
-        return DirectClient(place, user=where.user)
-    except NotPermittedError:
-        raise
-    except Error as nobody:
-        raise Error(f"{absence}{nobody}") from nobody

@@ -5,7 +5,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from math import isnan
 from typing import Any
 
@@ -21,7 +21,7 @@ from sysmond.machine.commandline import spelled_mark
 
 DEFAULT = "default"
 NO_OPTIONS: dict[str, Any] = {}
-Command = Callable[[Client, argparse.Namespace], Awaitable[CommandOutput | int | None]]
+Command = Callable[[Client, argparse.Namespace], Coroutine[Any, Any, CommandOutput | int | None]]
 
 
 async def status(client: Client, _: argparse.Namespace) -> CommandOutput:

@@ -23,6 +23,9 @@ HOLD = "hold"
 # Commands about a probe, before whose name the word may stand.
 _OF_PROBES = frozenset({"enable", "disable", "reset"})
 _WITH_VALUE = frozenset({"--bus", "--runtime-dir", "--state-dir"})
+# What a recorder that is on no bus tells by its files alone: no event loop is needed to read them.
+_LOOKS = frozenset({"status", "show", "config", "overhead"})
+_LOOKS_LISTED = frozenset({"probes", "tables"})
 LISTS = ("probes", "tables", "metrics", "clients", "boots", "pins")
 
 EPILOG = """\
@@ -191,9 +194,11 @@ def _complete(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    import asyncio  # noqa: PLC0415  as below
+    output = _looked(options) if _only_looks(options) else None
+    if output is None:
+        import asyncio  # noqa: PLC0415  as below
 
-    output = asyncio.run(_answer(options))
+        output = asyncio.run(_answer(options))
     if output is None:
         return 0
     if isinstance(output, int):
@@ -205,9 +210,23 @@ def _run(options: argparse.Namespace) -> int:
     return output.code
 
 
+def _only_looks(options: argparse.Namespace) -> bool:
+    """Whether files of the recorder have all that is asked for, so that nobody is waited for."""
+    return options.command in _LOOKS or (options.command == "list" and options.what in _LOOKS_LISTED)
+
+
+def _looked(options: argparse.Namespace) -> "CommandOutput | int | None":
+    """The answer without an event loop; None where a bus may have the recorder."""
+    from sysmon_tools.commands import COMMANDS  # noqa: PLC0415  as below
+    from sysmon_tools.connecting import at_hand, finished  # noqa: PLC0415  as below
+
+    client = at_hand(options)
+    return None if client is None else finished(COMMANDS[options.command](client, options))
+
+
 async def _answer(options: argparse.Namespace) -> "CommandOutput | int | None":
-    from sysmon_tools.client import connect  # noqa: PLC0415  what speaks to the bus: not for a wrong option
     from sysmon_tools.commands import COMMANDS  # noqa: PLC0415  as above
+    from sysmon_tools.connecting import connect  # noqa: PLC0415  what speaks to the bus: not for a wrong option
 
     if options.command == "report-bug":  # That the recorder does not answer may be the bug.
         from sysmon_tools.bug_report import report_bug  # noqa: PLC0415  seldom asked for

@@ -5,8 +5,8 @@ import argparse
 import os
 
 from sysmon_tools import unit_deeds
-from sysmon_tools.client import connect
 from sysmon_tools.command_output import CommandOutput
+from sysmon_tools.connecting import connect
 from sysmon_tools.targets import GroupTarget, target_of
 from sysmond.base.terminal import put
 from sysmond.errors import Error, UsageError

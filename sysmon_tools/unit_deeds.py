@@ -22,8 +22,9 @@ from sysmon_tools.targets import GroupTarget
 from sysmon_tools.vital import why_not
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.timespec import format_step, parse_step
-from sysmond.bus.wire.adapter import Connection, RemoteError, variant
+from sysmond.bus.wire.adapter import Connection, RemoteError
 from sysmond.bus.wire.errors import UnavailableError
+from sysmond.bus.wire.values import Variant
 from sysmond.errors import Error, NotPermittedError, UsageError
 
 FREEZE_S_MAX = 600
@@ -196,19 +197,19 @@ class _Systemd:
             raise Error(f"{unarmed}: there is no {_SYSTEMCTL[0]}")
         timer = timer_of(unit)
         words = ["systemctl", *(["--user"] if self._is_user else []), "--no-ask-password", "thaw", "--", unit]
-        says = ["Description", variant("s", f"Thaw {unit}, which sysmon froze")]
+        says = ["Description", Variant("s", f"Thaw {unit}, which sysmon froze")]
         service = [
             says,
-            ["Type", variant("s", "oneshot")],
-            ["Slice", variant("s", _ROOT_SLICE)],
-            ["CollectMode", variant("s", "inactive-or-failed")],
-            ["ExecStart", variant("a(sasb)", [[systemctl, words, False]])],
+            ["Type", Variant("s", "oneshot")],
+            ["Slice", Variant("s", _ROOT_SLICE)],
+            ["CollectMode", Variant("s", "inactive-or-failed")],
+            ["ExecStart", Variant("a(sasb)", [[systemctl, words, False]])],
         ]
         when = [
             says,
-            ["TimersMonotonic", variant("a(st)", [["OnActiveSec", for_s * _US]])],
-            ["AccuracyUSec", variant("t", _ACCURACY_US)],
-            ["RemainAfterElapse", variant("b", False)],  # noqa: FBT003  a value of D-Bus
+            ["TimersMonotonic", Variant("a(st)", [["OnActiveSec", for_s * _US]])],
+            ["AccuracyUSec", Variant("t", _ACCURACY_US)],
+            ["RemainAfterElapse", Variant("b", False)],  # noqa: FBT003  a value of D-Bus
         ]
         try:
             parts = [[f"{timer.removesuffix('.timer')}.service", service]]

@@ -487,9 +487,9 @@ class SysmonApp(App[None]):
 
     async def _order(self, member: str, signature: str, *body: object) -> None:
         """Have the recorder do something."""
-        from sysmon_tools import client  # noqa: PLC0415  D-Bus, for the few who ask for it
+        from sysmon_tools import connecting  # noqa: PLC0415  D-Bus, for the few who ask for it
 
-        async with client.connect(self._where) as recorder:
+        async with connecting.connect(self._where) as recorder:
             await recorder.call(member, signature, *body)
 
     def _curves_ns(self) -> tuple[int, int]:

@@ -8,6 +8,7 @@ starts ``main``, which is the ``loop``; ``direct`` is for who asks where there i
 
 What clients see: ``status``, ``steering`` and ``holds`` are the Manager, ``probes`` an object each, ``latest``,
 ``reader`` (the process to which ``readers`` hands a ``question``), ``subscriptions`` and ``events`` are values;
-``offer`` puts all together. How it reaches others: ``parts`` (orders), ``commands`` (children that end); ``part`` is
-what all modules here share. ``wire`` is D-Bus itself and knows nothing of what is recorded.
+``offer_state`` puts together what needs no event loop, ``offer`` all. How it reaches others: ``parts`` (orders),
+``commands`` (children that end); ``part`` is what all modules here share. ``wire`` is D-Bus itself and knows nothing of
+what is recorded.
 """

@@ -5,19 +5,18 @@ The bus part owns nothing: it reads files and asks the other parts over their so
 kernel lets them: everybody reads what is public, and root and the recorder's owner may change something.
 """
 
-import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
 from sysmond.base.model import Sensitivity
-from sysmond.bus.offer import offer
+from sysmond.bus.offer_state import offer_state
 from sysmond.bus.part import TICKS_FOR_RATE, BusPart
-from sysmond.bus.wire.adapter import clean
-from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.caller import Caller
 from sysmond.bus.wire.errors import UnavailableError
-from sysmond.bus.wire.service import Wanted
+from sysmond.bus.wire.exports import Exports, Wanted
+from sysmond.bus.wire.values import clean
 from sysmond.errors import CorruptError, Error, NotPermittedError
 from sysmond.machine import recorders
 from sysmond.machine.folders import Folders
@@ -30,7 +29,10 @@ _NOBODY = "no recorder runs there; sysmond starts one"
 
 
 class Direct:
-    """A recorder, as a client of the bus part sees it. Made inside a running event loop."""
+    """A recorder, as a client of the bus part sees it.
+
+    What only tells how it is waits for nothing, and needs no event loop; what reads values is loaded when asked for.
+    """
 
     def __init__(self, place: Folders, *, user: bool) -> None:
         """``place``: its folders.
@@ -48,8 +50,9 @@ class Direct:
         except (OSError, CorruptError) as damage:
             raise Error(f"{place.runtime}: {damage}") from damage
         self._check()
-        self._part = BusPart(settings, plan, lambda _: None)
-        offer(self._part)
+        self._part = BusPart(settings, plan, Exports())
+        self._probes = offer_state(self._part)
+        self._is_whole = False
         uid = os.geteuid()
         is_restricted = os.access(f"{place.runtime}/sampler/{Sensitivity.RESTRICTED}", os.R_OK | os.X_OK)
         self._caller = Caller("", uid, os.getpid(), tuple(os.getgroups()), is_restricted=is_restricted)
@@ -61,13 +64,21 @@ class Direct:
         """
         self._check()
         self._follow_plan()
-        return await self._part.service.answer(Wanted(path, interface, member), self._caller, body)
+        wanted, service = Wanted(path, interface, member), self._part.service
+        if not self._is_whole and not service.has(wanted):
+            from sysmond.bus.offer import offer_values  # noqa: PLC0415  asyncio, and what reads rings and history
+
+            offer_values(self._part, self._probes)
+            self._is_whole = True
+        return await service.answer(wanted, self._caller, body)
 
     async def happened(self) -> AsyncIterator[list[Any]]:
         """Events from now on, as the signal tells them: when (UTC ns), kind, subject, text.
 
         :raises UnavailableError: when the recorder ends.
         """
+        import asyncio  # noqa: PLC0415  as above
+
         rings = Follower(self._place, ticks=TICKS_FOR_RATE)
         rings.read()
         rings.events()

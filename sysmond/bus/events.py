@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
-from sysmond.bus.wire.adapter import clean
 from sysmond.bus.wire.interface import Changes, Interface, Signal, prop
 from sysmond.bus.wire.names import MANAGER
+from sysmond.bus.wire.values import clean
 from sysmond.ring.frame import DETAIL_BYTES_MAX, EVENT_BYTES_MAX
 
 BURST = 32

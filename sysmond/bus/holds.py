@@ -18,7 +18,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.eased_pace import BACK_MAX_S
 from sysmond.base.model import Lane, Sensitivity
 from sysmond.bus.parts import ask
-from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.caller import Caller
 from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, NotFoundError, RefusedError
 from sysmond.bus.wire.interface import CallContext, Changes, Interface, method, prop
 from sysmond.bus.wire.names import MANAGER

@@ -16,10 +16,10 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.derived_columns import KNOWN, as_metric
 from sysmond.base.model import ABSENT, Cause, Derived, Metric, Semantics, Sensitivity, Table, rate_unit, series_path
 from sysmond.base.paths import Matcher
-from sysmond.bus.wire.adapter import Variant, clean, variant
 from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, NotAuthorizedError, NotFoundError, RefusedError
 from sysmond.bus.wire.interface import CallContext, Interface, Options, Pieces, method, read_options
 from sysmond.bus.wire.names import MANAGER
+from sysmond.bus.wire.values import Variant, clean
 from sysmond.errors import UsageError
 from sysmond.machine.folders import GROUP
 from sysmond.ring.newest import Follower, Now, Recent, growth
@@ -458,11 +458,11 @@ def _row(listed: Listed) -> tuple[object, ...]:
     series, metric, sensitivity, interval_ns, text, made_of = listed
     further: dict[str, Variant] = {}
     if metric.semantics is Semantics.COUNTER:
-        further["rate_unit"] = variant("s", rate_unit(metric.unit))
+        further["rate_unit"] = Variant("s", rate_unit(metric.unit))
     if made_of:
-        further["formula"] = variant("s", clean(made_of))
+        further["formula"] = Variant("s", clean(made_of))
     if text:
-        further["text"] = variant("s", clean(text))
+        further["text"] = Variant("s", clean(text))
     return (
         series.ident,
         clean(series.path),

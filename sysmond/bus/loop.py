@@ -16,6 +16,7 @@ from sysmond.bus.part import BusPart
 from sysmond.bus.status import LogControl
 from sysmond.bus.wire.interface import Interface, ours
 from sysmond.bus.wire.names import BUS_NAME
+from sysmond.bus.wire.service import Service
 from sysmond.errors import Error
 from sysmond.machine import control
 from sysmond.machine.control import Listener, Order
@@ -34,8 +35,9 @@ class Loop:
     def __init__(self, settings: Settings, plan: Plan, say: Callable[[str], None]) -> None:
         """Everything is put in place; nothing is on the bus yet."""
         log = LogControl()
-        self._part = part = BusPart(settings, plan, lambda line: None if log.is_silent else say(line))
-        offer(part, log)
+        self._service = Service(settings.bus, lambda line: None if log.is_silent else say(line), user=settings.user)
+        self._part = BusPart(settings, plan, self._service)
+        offer(self._part, log)
 
     async def run(self, stop: int) -> int:
         """Serve until a descriptor says that it is time to end, and give the exit code."""
@@ -48,7 +50,7 @@ class Loop:
             order_socket = _OrderSocket(orders, self._obey)
             order_socket.begin()
             watching = asyncio.create_task(self._end_when_idle(ended)) if self._part.settings.on_demand else None
-            await self._part.service.run(ended)
+            await self._service.run(ended)
             order_socket.end()
             if watching is not None:
                 watching.cancel()
@@ -66,7 +68,7 @@ class Loop:
                 needed_s = loop.time()
             elif loop.time() - needed_s >= IDLE_S:
                 notify(STOPPING)  # Who calls from now on is served by the next one.
-                await self._part.service.give_up()
+                await self._service.give_up()
                 ended.set()
                 return
 

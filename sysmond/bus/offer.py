@@ -5,30 +5,29 @@ from sysmond.base.model import Sensitivity
 from sysmond.bus.events import Events
 from sysmond.bus.holds import Holds
 from sysmond.bus.latest import Latest, Values
+from sysmond.bus.offer_state import offer_state
 from sysmond.bus.part import BusPart
 from sysmond.bus.probes import Probes
 from sysmond.bus.readers import History, Readers
-from sysmond.bus.status import Status
-from sysmond.bus.steering import Steering
 from sysmond.bus.subscriptions import Subscriptions
 from sysmond.bus.wire.interface import Interface
 from sysmond.bus.wire.names import OBJECT_PATH
-from sysmond.bus.wire.standard import Objects
 
 
 def offer(part: BusPart, *others: Interface) -> None:
     """Put everything in its place at the service; nothing is on a bus yet. ``others``: beside the manager."""
-    steering = Steering(part)
-    probes = Probes(part, steering)
-    readers = Readers(part.settings.folders)
-    status = Status(part, probes, readers)
-    manager = (steering, status, *_values(part, probes, readers))
-    part.service.export(OBJECT_PATH, *manager, Objects(part.service), *others)
-    part.when_planned.append(lambda: part.service.changed(OBJECT_PATH, status, "TickPeriod"))
+    probes = offer_state(part)
+    offer_values(part, probes)
+    part.service.add(OBJECT_PATH, *others)
+
+
+def offer_values(part: BusPart, probes: Probes) -> None:
+    """Put beside the manager what is offered of values, old and new."""
+    part.service.add(OBJECT_PATH, *_values(part, probes, Readers(part.settings.folders)))
 
 
 def _values(part: BusPart, probes: Probes, readers: Readers) -> list[Interface]:
-    """What is offered of values, old and new: put together from what reads rings, history and events."""
+    """Put them together from what reads rings, history and events."""
 
     def planned() -> dict[str, Sensitivity]:
         return {probe.table: probe.sensitivity for probe in part.plan.probes}

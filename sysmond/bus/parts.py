@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Orders to the other parts, without blocking while they answer."""
 
-import asyncio
 import json
 import socket
 
@@ -22,6 +21,8 @@ async def ask(folders: Folders, part: str, order: Order, timeout_s: float = ANSW
     :raises NotAuthorizedError: where we may not ask.
     :raises LimitError: where that is asked for too often.
     """
+    import asyncio  # noqa: PLC0415  who only looks asks no other part
+
     loop = asyncio.get_running_loop()
     folder = f"{folders.runtime}/{part}"
     kind = socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK

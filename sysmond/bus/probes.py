@@ -6,7 +6,7 @@ Nobody looks at the rings for its own sake: a change is told when an event or a 
 somebody who asks finds it.
 """
 
-import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -14,8 +14,8 @@ from sysmond.base.model import ABSENT, Cause, Sensitivity, Table
 from sysmond.bus.part import BusPart
 from sysmond.bus.steering import Steering
 from sysmond.bus.wire import names
-from sysmond.bus.wire.adapter import Variant, clean, variant
 from sysmond.bus.wire.interface import CallContext, Changes, Interface, Options, method, prop, read_options
+from sysmond.bus.wire.values import Variant, clean
 from sysmond.errors import CorruptError
 from sysmond.plan import catalogue
 from sysmond.plan.catalogue import Catalogue
@@ -121,7 +121,7 @@ class ProbeObject(Interface):
         """Its own settings; of a restricted probe to restricted callers alone."""
         if self.planned.sensitivity is Sensitivity.RESTRICTED and not is_restricted:
             return {}
-        return {name: variant(_SIGNATURES[type(value)], value) for name, value in self.planned.options.items()}
+        return {name: Variant(_SIGNATURES[type(value)], value) for name, value in self.planned.options.items()}
 
     @prop("a{sd}")
     def cost(self) -> dict[str, float]:
@@ -206,7 +206,7 @@ class Probes:
 
     def look(self) -> None:
         """Look at the rings, and tell whose state is another."""
-        self._looked_s = asyncio.get_running_loop().time()
+        self._looked_s = time.monotonic()
         self._now = self._rings.read()
         for name, probe in self._objects.items():
             state = self._state(probe.planned)
@@ -216,7 +216,7 @@ class Probes:
 
     def now(self) -> Now:
         """The newest of all tables, from a moment ago at most."""
-        if asyncio.get_running_loop().time() - self._looked_s > LOOK_S:
+        if time.monotonic() - self._looked_s > LOOK_S:
             self.look()
         return self._now
 
@@ -249,7 +249,7 @@ class Probes:
                 self._catalogue = catalogue.read(self.part.settings.folders.runtime)
             except (OSError, CorruptError):
                 self._catalogue = Catalogue({})
-            asyncio.get_running_loop().call_later(CATALOGUE_S, self._forget_catalogue)
+            self.part.service.later(CATALOGUE_S, self._forget_catalogue)
         return self._catalogue
 
     def _forget_catalogue(self) -> None:
@@ -320,7 +320,7 @@ class Probes:
         """Look once more when the lanes have had a tick."""
         if not self._is_to_look:
             self._is_to_look = True
-            asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
+            self.part.service.later(LOOK_AGAIN_S, self._look_again)
 
     def _look_again(self) -> None:
         self._is_to_look = False
@@ -329,4 +329,4 @@ class Probes:
 
 def variants(values: Mapping[str, tuple[str, Any]]) -> dict[str, Variant]:
     """Make an ``a{sv}`` of names with signatures and values."""
-    return {name: variant(signature, value) for name, (signature, value) in values.items()}
+    return {name: Variant(signature, value) for name, (signature, value) in values.items()}

@@ -29,11 +29,11 @@ from sysmond.base.timespec import reversed_range
 from sysmond.bus.latest import Latest
 from sysmond.bus.question import HistoryQuestion
 from sysmond.bus.wire import errors
-from sysmond.bus.wire.adapter import Variant, clean, variant
-from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.caller import Caller
 from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, OccupiedError, RefusedError
 from sysmond.bus.wire.interface import CallContext, Interface, Options, method, read_options
 from sysmond.bus.wire.names import MANAGER
+from sysmond.bus.wire.values import Variant, clean
 from sysmond.errors import UsageError
 from sysmond.machine import memory
 from sysmond.machine.folders import Folders
@@ -84,6 +84,7 @@ _EXPLANATION = "(ssssssa(stxx)a(stt))"
 Column = tuple[str, str, str, list[float]]
 _Lines = Sequence[Sequence[Any]]
 GapRow = tuple[object, ...]
+BudgetRow = tuple[str, int, int, float, float]
 
 
 class Reply(NamedTuple):
@@ -331,6 +332,25 @@ class History(Interface):
         self._readers = readers
         self._latest = latest
 
+    @method("options:a{sv}", "tiers:a(sttdd)")
+    async def get_budget(self, request: CallContext, options: Options) -> list[BudgetRow]:
+        """By tier: budget and use in bytes, bytes a day, days that it keeps; NaN where that is unknown yet."""
+        read_options(options, {})
+        # Sizes of what is restricted are among them, and no rows: a service that may read those tells everybody.
+        reply = await self._readers.ask(request.caller, "budget", 0, uid=None)
+        os.close(reply.bulk)
+        nan = float("nan")
+        return [
+            (
+                tier,
+                forecast["budget_bytes"],
+                forecast["used_bytes"],
+                nan if forecast["bytes_per_day"] is None else float(forecast["bytes_per_day"]),
+                nan if forecast["days"] is None else float(forecast["days"]),
+            )
+            for tier, forecast in reply.document["tiers"].items()
+        ]
+
     @method(
         "paths:as start_ns:x end_ns:x step_ns:t statistics:as options:a{sv}",
         "times_ns:ax columns:a(sssad) gaps:a(xxsss) further:a{sv}",
@@ -388,9 +408,9 @@ class History(Interface):
             raise
         descriptor = self._readers.hand_out(request.caller, bulk, layout.size_bytes)
         return descriptor, {
-            "rows": variant("t", layout.rows),
-            "columns": variant("a(sss)", layout.columns),
-            "gaps": variant("a(xxsss)", layout.gaps),
+            "rows": Variant("t", layout.rows),
+            "columns": Variant("a(sss)", layout.columns),
+            "gaps": Variant("a(xxsss)", layout.gaps),
             **layout.further(),
         }
 
@@ -417,9 +437,9 @@ class History(Interface):
         for name, stat, unit, texts in layout.columns_with_texts():
             if texts is None:
                 place += 1
-                values = variant("ad", _numbers("d", content, place, layout.rows))
+                values = Variant("ad", _numbers("d", content, place, layout.rows))
             else:
-                values = variant("as", texts)
+                values = Variant("as", texts)
             columns.append((name, stat, unit, values))
         return times, columns, layout.gaps, layout.further()
 
@@ -499,13 +519,13 @@ class _Layout:
 
     def further(self) -> dict[str, Variant]:
         """What else there is to say."""
-        further = {"step_ns": variant("t", self._step_ns)}
+        further = {"step_ns": Variant("t", self._step_ns)}
         if self._gaps_left_out:
-            further["gaps_left_out"] = variant("u", self._gaps_left_out)
+            further["gaps_left_out"] = Variant("u", self._gaps_left_out)
         if self._texts:
-            further["texts"] = variant("as", self._texts)
+            further["texts"] = Variant("as", self._texts)
         if self._warnings:
-            further["warnings"] = variant("as", self._warnings)
+            further["warnings"] = Variant("as", self._warnings)
         return further
 
 
@@ -532,9 +552,9 @@ class _RowsLayout(_Layout):
         """What else there is to say."""
         further = super().further()
         if self._notes:
-            further["notes"] = variant("as", self._notes)
+            further["notes"] = Variant("as", self._notes)
         if self._explanations:
-            further["explanations"] = variant(f"a{_EXPLANATION}", self._explanations)
+            further["explanations"] = Variant(f"a{_EXPLANATION}", self._explanations)
         return further
 
     def columns_with_texts(self) -> Iterator[tuple[str, str, str, list[str] | None]]:

@@ -13,9 +13,7 @@ from sysmond.base import clock
 from sysmond.base.model import Lane, Sensitivity
 from sysmond.bus.part import BusPart
 from sysmond.bus.probes import Probes, variants
-from sysmond.bus.readers import Readers
 from sysmond.bus.wire import names
-from sysmond.bus.wire.adapter import Variant, clean
 from sysmond.bus.wire.errors import ForeignCallError
 from sysmond.bus.wire.interface import (
     WHOLE_BYTES_MAX,
@@ -27,6 +25,7 @@ from sysmond.bus.wire.interface import (
     prop,
     read_options,
 )
+from sysmond.bus.wire.values import Variant, clean
 from sysmond.machine import lacking
 from sysmond.plan.settings import PARTS
 from sysmond.ring.leftovers import is_alive
@@ -36,7 +35,6 @@ NEEDED = ("sampler", "background", "archiver")
 LOG_LEVELS = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")
 LOG_TARGETS = ("auto", "console")
 ProbeRow = tuple[str, str, str, str, int, str, str]
-BudgetRow = tuple[str, int, int, float, float]
 
 
 class Status(Interface):
@@ -44,9 +42,8 @@ class Status(Interface):
 
     NAME = names.MANAGER
 
-    def __init__(self, part: BusPart, probes: Probes, readers: Readers) -> None:
+    def __init__(self, part: BusPart, probes: Probes) -> None:
         """``part``: whose folders these are."""
-        self._readers = readers
         self._part = part
         self._probes = probes
         self._folders = part.settings.folders
@@ -116,25 +113,6 @@ class Status(Interface):
             }
         )
 
-    @method("options:a{sv}", "tiers:a(sttdd)")
-    async def get_budget(self, request: CallContext, options: Options) -> list[BudgetRow]:
-        """By tier: budget and use in bytes, bytes a day, days that it keeps; NaN where that is unknown yet."""
-        read_options(options, {})
-        # Sizes of what is restricted are among them, and no rows: a service that may read those tells everybody.
-        reply = await self._readers.ask(request.caller, "budget", 0, uid=None)
-        os.close(reply.bulk)
-        nan = float("nan")
-        return [
-            (
-                tier,
-                forecast["budget_bytes"],
-                forecast["used_bytes"],
-                nan if forecast["bytes_per_day"] is None else float(forecast["bytes_per_day"]),
-                nan if forecast["days"] is None else float(forecast["days"]),
-            )
-            for tier, forecast in reply.document["tiers"].items()
-        ]
-
     @method("options:a{sv}", "settings:a(sssu)", bytes_max=WHOLE_BYTES_MAX)
     def get_config(self, request: CallContext, options: Options) -> list[tuple[str, str, str, int]]:
         """Every setting as it holds now: key, value, and file and line where it is said; no file: a default.
@@ -165,9 +143,8 @@ class Status(Interface):
     def list_clients(self, _: CallContext, options: Options) -> list[tuple[str, int, int, int, int]]:
         """Who is connected: unique name, uid, pid, calls, signals that were dropped because it does not read."""
         read_options(options, {})
-        callers = self._part.service.callers
-        known = [] if callers is None else callers.all()
-        return [(caller.name, caller.uid, caller.pid, caller.calls, caller.dropped) for caller in known]
+        clients = self._part.service.clients()
+        return [(caller.name, caller.uid, caller.pid, caller.calls, caller.dropped) for caller in clients]
 
     def _pids(self) -> dict[str, int]:
         """The processes of sysmond that are there, by part."""

@@ -13,7 +13,6 @@ from sysmond.base.timespec import Notation, format_time, reversed_range
 from sysmond.bus.part import BusPart
 from sysmond.bus.parts import ask
 from sysmond.bus.wire import names
-from sysmond.bus.wire.adapter import Variant, clean, variant
 from sysmond.bus.wire.errors import (
     InvalidArgumentError,
     NotAuthorizedError,
@@ -22,6 +21,7 @@ from sysmond.bus.wire.errors import (
     UnavailableError,
 )
 from sysmond.bus.wire.interface import CallContext, Interface, Options, method, read_options
+from sysmond.bus.wire.values import Variant, clean
 from sysmond.errors import nearest
 from sysmond.plan.plan import INTERVAL_MAX_NS
 from sysmond.ring.frame import EVENT_BYTES_MAX
@@ -193,4 +193,4 @@ def _moment(time_ns: int) -> str:
 def _behind(answer: dict[str, Any]) -> dict[str, Variant]:
     behind = answer.get("behind")
     reasons = {str(part): clean(str(why)) for part, why in behind.items()} if isinstance(behind, dict) else {}
-    return {"behind": variant("a{ss}", reasons)} if reasons else {}
+    return {"behind": Variant("a{ss}", reasons)} if reasons else {}

@@ -18,8 +18,7 @@ from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.paths import Matcher, parse
 from sysmond.bus.latest import Latest, Listed, Moment, Quality, Series
-from sysmond.bus.wire.adapter import clean
-from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.caller import Caller
 from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, NotAuthorizedError, NotFoundError
 from sysmond.bus.wire.interface import (
     CallContext,
@@ -33,11 +32,12 @@ from sysmond.bus.wire.interface import (
     read_options,
 )
 from sysmond.bus.wire.names import MANAGER, SUBSCRIPTION, SUBSCRIPTION_PATH
+from sysmond.bus.wire.values import clean
 from sysmond.ring.newest import Now
 
 if TYPE_CHECKING:
     from sysmond.base.model import Derived
-    from sysmond.bus.wire.service import Service
+    from sysmond.bus.wire.exports import Exports
 
 SUBSCRIPTIONS_PER_USER_MAX = 8
 RULES_MAX = 64
@@ -225,7 +225,7 @@ class Subscription(Interface):
         allowed_ns = self._woken[0] + MINUTE_NS if full else 0
         return max(self._since_ns + self._pace.coalesce_ns, allowed_ns)
 
-    def tell(self, service: "Service", now: Now, serial: int, now_ns: int) -> None:
+    def tell(self, service: "Exports", now: Now, serial: int, now_ns: int) -> None:
         """Send what there is to tell, where its time has come."""
         due_ns = self.due_ns()
         if due_ns is None or due_ns > now_ns:
@@ -246,7 +246,7 @@ class Subscription(Interface):
             values = [moment.value(series, rate=rate)[0] for series, rate in self._batch]
             self._send(service, self.batch, moment.tick_ns, [series.ident for series, _ in self._batch], values)
 
-    def _send(self, service: "Service", signal: Signal, *values: object) -> bool:
+    def _send(self, service: "Exports", signal: Signal, *values: object) -> bool:
         is_sent = service.emit(self.path, signal, *values, to=self.owner)
         self._dropped += not is_sent
         return is_sent
@@ -257,7 +257,7 @@ class Subscriptions(Interface):
 
     NAME = MANAGER
 
-    def __init__(self, service: "Service", latest: Latest) -> None:
+    def __init__(self, service: "Exports", latest: Latest) -> None:
         """Nobody has subscribed yet."""
         self._service = service
         self._latest = latest

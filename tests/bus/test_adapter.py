@@ -5,9 +5,10 @@ import asyncio
 
 import pytest
 
-from sysmond.bus.wire.adapter import Call, Connection, clean
+from sysmond.bus.wire.adapter import Call, Connection
 from sysmond.bus.wire.errors import UnavailableError
 from sysmond.bus.wire.names import ERROR
+from sysmond.bus.wire.values import clean
 from tests.support import onbus
 from tests.support.onbus import a_bus, a_recorder, answer, python
 

@@ -26,11 +26,11 @@ from sysmond.bus import reader, readers
 from sysmond.bus.latest import Latest, Listed, Quality, Values
 from sysmond.bus.question import HistoryQuestion
 from sysmond.bus.readers import Readers, Reply
-from sysmond.bus.wire.adapter import variant
-from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.caller import Caller
 from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, NotFoundError, OccupiedError, RefusedError
 from sysmond.bus.wire.interface import CallContext
 from sysmond.bus.wire.names import OBJECT_PATH
+from sysmond.bus.wire.values import Variant
 from sysmond.errors import NotPermittedError
 from sysmond.history import Archive
 from sysmond.machine import memory
@@ -212,7 +212,7 @@ def test_a_page_has_as_many_as_an_answer_has_room_for(tmp_path: Path, monkeypatc
     mine = CallContext(Caller(":1.1", 0, 1, (), is_restricted=True), OBJECT_PATH)
 
     def listed(**options: tuple[str, object]) -> list[Any]:
-        pieces = values.list_metrics(mine, [], {name: variant(*value) for name, value in options.items()})
+        pieces = values.list_metrics(mine, [], {name: Variant(*value) for name, value in options.items()})
         while True:
             try:
                 next(pieces)

@@ -30,7 +30,7 @@ from sysmond.bus.subscriptions import (
     Rule,
     Subscription,
 )
-from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.caller import Caller
 from sysmond.bus.wire.interface import Signal
 from sysmond.bus.wire.names import OBJECT_PATH, SUBSCRIPTION
 from sysmond.machine import control

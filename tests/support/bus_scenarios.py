@@ -27,7 +27,7 @@ from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH
 from sysmond.bus.wire.service import Service
 
 if TYPE_CHECKING:
-    from sysmond.bus.wire.callers import Caller
+    from sysmond.bus.wire.caller import Caller
 
 NAME = "org.example.Trouble"
 TEXT = "x" * 1000

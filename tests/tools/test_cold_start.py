@@ -71,6 +71,16 @@ def test_what_a_recorder_says_itself_needs_no_numbers(recorder: Recorder, words:
     assert imported("sysmonctl", *words, *recorder.where()) & {*NUMBERS, "yaml", "pluggy", "rich"} == set()
 
 
+@pytest.mark.parametrize(
+    "words",
+    first(1, [("status",), ("config",), ("overhead",), ("list", "probes"), ("list", "tables"), ("show", "load")]),
+)
+def test_what_files_of_a_recorder_say_needs_no_loop_and_no_bus_library(
+    recorder: Recorder, words: tuple[str, ...]
+) -> None:
+    assert imported("sysmonctl", *words, *recorder.where()) & {*HEAVY, "inspect"} == set()
+
+
 @pytest.mark.parametrize("words", first(1, [("load/tasks",), ("cpu", "--top=1"), ("memory/used", "--sample=2s")]))
 def test_the_last_seconds_need_no_hdf5_though_there_are_files(recorder: Recorder, words: tuple[str, ...]) -> None:
     imported("sysmonctl", "flush", *recorder.where())

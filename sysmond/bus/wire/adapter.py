@@ -12,7 +12,6 @@ version 3.0 and as tuples since.
 import array
 import asyncio
 import io
-import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,39 +23,28 @@ from dbus_fast._private.unmarshaller import Unmarshaller
 from dbus_fast.aio.message_bus import MessageBus
 from dbus_fast.constants import MessageFlag, MessageType
 from dbus_fast.message import Message
-from dbus_fast.signature import Variant
+from dbus_fast.signature import Variant as LibraryVariant
 
-from sysmond.bus.wire import incoming
+from sysmond.bus.wire import addresses, incoming
 from sysmond.bus.wire.errors import InvalidArgumentError, LimitError, UnavailableError
 from sysmond.bus.wire.incoming import MESSAGE_BYTES_MAX, Head, Incoming, TooLong, head
 from sysmond.bus.wire.outgoing import Outgoing, close_all
+from sysmond.bus.wire.values import ANSWER_BYTES_MAX, Variant
 
-__all__ = ["Call", "Connection", "RemoteError", "Variant", "clean", "variant"]
+__all__ = ["Call", "Connection", "RemoteError"]
 
 DBUS = "org.freedesktop.DBus"
 DBUS_PATH = "/org/freedesktop/DBus"
 
-# Whoever wants more asks for a descriptor.
-ANSWER_BYTES_MAX = 256 * 1024
 READ_BYTES = 64 * 1024
 # After this others get their turn: a flood comes about as fast as it is read.
 READ_S = 0.005
-SYSTEM_BUS = "unix:path=/run/dbus/system_bus_socket"
 CONNECT_S = 10.0
 ANSWER_S = 25.0
 
+_VARIANT = "v"
 _DESCRIPTOR_BYTES = array.array("i").itemsize
 _PASSED_BYTES = socket.CMSG_SPACE(253 * _DESCRIPTOR_BYTES)  # The kernel passes no more at once (SCM_MAX_FD).
-
-
-def variant(signature: str, value: object) -> Variant:
-    """Make a variant of one of our own values: its type is known to be right."""
-    return Variant(signature, value, False)  # noqa: FBT003  so does the library spell it
-
-
-def clean(text: str) -> str:
-    """Make any text one that D-Bus carries: what is not Unicode, as in names of files, becomes a question mark."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
 class RemoteError(UnavailableError):
@@ -234,7 +222,41 @@ def _read(content: bytes) -> Message:
     message = Unmarshaller(cast("Any", io.BytesIO(content))).unmarshall()
     if message is None:
         raise InvalidArgumentError("the message cannot be read")
+    if _VARIANT in message.signature:
+        message.body = _ours(message.body)
     return message
+
+
+def _ours(value: Any) -> Any:  # noqa: ANN401  what D-Bus gives
+    """A value with our own variants in place of the library's."""
+    match value:
+        case LibraryVariant():
+            inner = value.value
+            return Variant(value.signature, _ours(inner) if _VARIANT in value.signature else inner)
+        case dict():
+            return {key: _ours(member) for key, member in value.items()}
+        case list():
+            return [_ours(member) for member in value]
+        case tuple():
+            return tuple(_ours(member) for member in value)
+        case _:
+            return value
+
+
+def _the_librarys(value: Any) -> Any:  # noqa: ANN401  what D-Bus takes
+    """A value with the library's variants in place of ours, whose types are known to be right."""
+    match value:
+        case Variant(signature, inner):
+            said = _the_librarys(inner) if _VARIANT in signature else inner
+            return LibraryVariant(signature, said, False)  # noqa: FBT003  so does the library spell it
+        case dict():
+            return {key: _the_librarys(member) for key, member in value.items()}
+        case list():
+            return [_the_librarys(member) for member in value]
+        case tuple():
+            return tuple(_the_librarys(member) for member in value)
+        case _:
+            return value
 
 
 class Connection:
@@ -275,7 +297,7 @@ class Connection:
         """
         try:
             async with asyncio.timeout(CONNECT_S):
-                bus = MessageBus(bus_address=_local(address), negotiate_unix_fd=True)
+                bus = MessageBus(bus_address=addresses.local(address), negotiate_unix_fd=True)
                 return cls(await bus.connect(), called, signalled, passed)
         except TimeoutError as silence:
             raise UnavailableError(f"{address}: no answer within {CONNECT_S:.0f} s") from silence
@@ -378,6 +400,12 @@ class Connection:
 
     def _write(self, message: Message, bytes_max: int = ANSWER_BYTES_MAX) -> int:
         try:
+            if _VARIANT in message.signature:  # What has none is left as it is: rows of numbers are long.
+                kinds = message.signature_tree.types
+                message.body = [
+                    _the_librarys(value) if _VARIANT in kind.signature else value
+                    for kind, value in zip(kinds, message.body, strict=True)
+                ]
             content = message._marshall(True)  # noqa: FBT003, SLF001  the library has no other door
             if message.message_type is MessageType.METHOD_RETURN and len(content) > bytes_max:
                 raise LimitError(f"an answer of {len(content)} bytes; expected up to {bytes_max}: ask for less")
@@ -436,27 +464,6 @@ def _socket_of(bus: MessageBus) -> socket.socket:
 
 def _end(bus: MessageBus, reason: Exception) -> None:
     bus._finalize(reason)  # noqa: SLF001  as above
-
-
-def _local(address: str) -> str:
-    """The address of a bus on this machine.
-
-    :raises UnavailableError: where it is none, or nobody knows it.
-    """
-    match address:
-        case "system":
-            addresses = os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", SYSTEM_BUS)
-        case "session":
-            addresses = os.environ.get("DBUS_SESSION_BUS_ADDRESS", "")
-            if not addresses and (folder := os.environ.get("XDG_RUNTIME_DIR")):
-                addresses = f"unix:path={folder}/bus"
-        case _:
-            addresses = address
-    if not addresses:
-        raise UnavailableError("session: no bus is known; $DBUS_SESSION_BUS_ADDRESS would name it")
-    if not all(part.startswith("unix:") for part in addresses.split(";") if part):
-        raise UnavailableError(f"{addresses}: not on this machine; expected unix:path=PATH")
-    return addresses
 
 
 def _call(where: tuple[str, str, str], member: str, signature: str, body: Sequence[Any], flags: MessageFlag) -> Message:

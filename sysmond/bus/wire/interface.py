@@ -21,14 +21,13 @@ tuple of as many as it declares; an ``h`` is a descriptor, which belongs to the 
 of one ``NAME`` at one path are one interface.
 """
 
-import inspect
 from collections.abc import Callable, Generator, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from sysmond.bus.wire.adapter import ANSWER_BYTES_MAX, Variant
-from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.caller import Caller
 from sysmond.bus.wire.errors import InvalidArgumentError
+from sysmond.bus.wire.values import ANSWER_BYTES_MAX, Variant
 from sysmond.errors import nearest
 
 DOCTYPE = (
@@ -261,4 +260,4 @@ def _arguments(text: str) -> tuple[Argument, ...]:
 
 
 def _first_line(function: Callable[..., Any]) -> str:
-    return (inspect.getdoc(function) or "").partition("\n")[0].replace("``", "`")
+    return (function.__doc__ or "").partition("\n")[0].replace("``", "`")

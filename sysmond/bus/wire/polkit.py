@@ -7,10 +7,11 @@ Source: org.freedesktop.PolicyKit1.Authority.CheckAuthorization (polkit's manual
 
 import os
 
-from sysmond.bus.wire.adapter import Connection, RemoteError, variant
-from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.adapter import Connection, RemoteError
+from sysmond.bus.wire.caller import Caller
 from sysmond.bus.wire.errors import NotAuthorizedError, UnavailableError
 from sysmond.bus.wire.names import BUS_NAME
+from sysmond.bus.wire.values import Variant
 
 AUTHORITY = (
     "org.freedesktop.PolicyKit1",
@@ -33,7 +34,7 @@ async def authorize(connection: Connection, caller: Caller, action: str, *, user
             raise NotAuthorizedError(f"uid {caller.uid} may not steer the service of uid {os.geteuid()}")
         return
     name = f"{BUS_NAME}.{action}"
-    subject = ["system-bus-name", {"name": variant("s", caller.name)}]
+    subject = ["system-bus-name", {"name": Variant("s", caller.name)}]
     question = [subject, name, {}, MAY_ASK if may_ask else 0, ""]
     try:
         ((is_authorized, is_challenge, _),) = await connection.ask(

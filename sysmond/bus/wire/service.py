@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service on the bus: objects with interfaces at paths, calls that find their method, signals that find their way.
+"""The service on the bus: what is offered, calls of anybody in their turn, signals that find their way.
 
 It outlives its connections: where the bus is absent, ends or starts anew, it connects again and takes its name
 again; objects stay, callers and what they held are gone.
@@ -9,20 +9,22 @@ import asyncio
 import inspect
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from sysmond.bus.wire import polkit
-from sysmond.bus.wire.adapter import Call, Connection, Variant, clean
+from sysmond.bus.wire.adapter import Call, Connection
 from sysmond.bus.wire.backlog import Backlog
-from sysmond.bus.wire.callers import BUS, Caller, Callers
+from sysmond.bus.wire.caller import Caller
+from sysmond.bus.wire.callers import BUS, Callers
 from sysmond.bus.wire.errors import ForeignCallError, LimitError, UnavailableError, bus_error
-from sysmond.bus.wire.interface import DOCTYPE, CallContext, Changes, Interface, Method, Signal, xml
+from sysmond.bus.wire.exports import ITEMS_MAX, Exported, Exports, Wanted, check
+from sysmond.bus.wire.interface import CallContext, Changes, Interface, Method, Signal
 from sysmond.bus.wire.names import BUS_NAME
-from sysmond.bus.wire.standard import DBUS, Introspectable, Objects, Peer, Properties, values_by_interface, values_of
+from sysmond.bus.wire.standard import DBUS, Objects, Properties, values_by_interface, values_of
 from sysmond.bus.wire.turns import Turns
-from sysmond.errors import nearest
+from sysmond.bus.wire.values import clean
 
 RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 30.0
@@ -45,43 +47,24 @@ UNKNOWN_MAX = 1024
 UNKNOWN_CALLS_MAX = 128
 UNKNOWN_BYTES_MAX = 8 * 1024 * 1024
 NOBODY = -1
-# An argument with a longer text, or more items, is a mistake whatever it is for.
-TEXT_LENGTH_MAX = 4096
-ITEMS_MAX = 1000
 ERROR_LENGTH_MAX = 500
 
 _NOT_QUEUED = 4  # DBUS_NAME_FLAG_DO_NOT_QUEUE
 _OWNER = {1, 4}  # Primary owner, or owner already.
 
 
-class Exported(NamedTuple):
-    """What lies at a path. ``owner``: the only one for whom it is there; ``is_managed``: the ObjectManager tells."""
-
-    interfaces: dict[str, list[Interface]]
-    owner: Caller | None
-    is_managed: bool
-
-
-class Wanted(NamedTuple):
-    """Which method of which object."""
-
-    path: str
-    interface: str
-    member: str
-
-
-class Service:
+class Service(Exports):
     """The objects, and the connection on which they are offered."""
 
     def __init__(self, address: str, say: Callable[[str], None], *, user: bool) -> None:
         """``address``: ``system``, ``session`` or that of a bus. ``user``: whether it serves its own user alone."""
+        super().__init__()
         self.callers: Callers | None = None
         self.backlog: Backlog | None = None
         self._address = address
         self._say = say
         self._user = user
         self._connection: Connection | None = None
-        self._objects: dict[str, Exported] = {}
         self._turns: Turns | None = None
         self._unknown: dict[str, list[Call]] = {}
         self._unidentified: deque[str] = deque()
@@ -92,46 +75,21 @@ class Service:
         self._under_way: Counter[int] = Counter()
         self._said = ""
         self._complained: set[str] = set()
-        self._everywhere: dict[str, list[Interface]] = {
-            interface.NAME: [interface] for interface in (Peer(), Introspectable(self), Properties(self))
-        }
 
     # Objects
 
     def export(self, path: str, *interfaces: Interface, owner: Caller | None = None, is_managed: bool = False) -> None:
-        """Put interfaces at a path. ``owner``: for all others nothing is there."""
-        by_name: dict[str, list[Interface]] = {}
-        for interface in interfaces:
-            by_name.setdefault(interface.NAME, []).append(interface)
-        self._objects[path] = Exported(by_name, owner, is_managed)
+        """Put interfaces at a path, and tell whoever listens."""
+        super().export(path, *interfaces, owner=owner, is_managed=is_managed)
         if is_managed and self._connection is not None:
-            self._tell_all(Objects.interfaces_added, [path, values_by_interface(by_name)])
+            self._tell_all(Objects.interfaces_added, [path, values_by_interface(self.interfaces(path))])
 
-    def withdraw(self, path: str) -> None:
-        """Take away what lies at a path."""
-        gone = self._objects.pop(path, None)
+    def withdraw(self, path: str) -> Exported | None:
+        """Take away what lies at a path, and tell whoever listens."""
+        gone = super().withdraw(path)
         if gone is not None and gone.is_managed and self._connection is not None:
             self._tell_all(Objects.interfaces_removed, [path, list(gone.interfaces)])
-
-    def interfaces(self, path: str) -> dict[str, list[Interface]]:
-        """The interfaces at a path; nothing where there is no object."""
-        return self._objects[path].interfaces if path in self._objects else {}
-
-    def managed(self) -> Iterator[tuple[str, dict[str, list[Interface]]]]:
-        """The objects that the ObjectManager tells of."""
-        return ((path, exported.interfaces) for path, exported in self._objects.items() if exported.is_managed)
-
-    def describe(self, path: str, caller: Caller) -> str:
-        """Introspection XML of a path; what belongs to others is not there."""
-        below = f"{path.rstrip('/')}/"
-        visible = [other for other, exported in self._objects.items() if exported.owner in {None, caller}]
-        children = {other[len(below) :].partition("/")[0] for other in visible if other.startswith(below)}
-        there = {**self._everywhere, **self.interfaces(path)} if path in self._objects else self._everywhere
-        lines = [DOCTYPE, "<node>"]
-        for implementations in there.values():
-            lines += xml(type(implementation) for implementation in implementations)
-        lines += [f'  <node name="{name}"/>' for name in sorted(children)]
-        return "\n".join([*lines, "</node>", ""])
+        return gone
 
     # Signals
 
@@ -164,21 +122,6 @@ class Service:
         if now or asked_for:
             self.emit(path, Properties.properties_changed, implementation.NAME, now, asked_for)
 
-    async def answer(self, wanted: Wanted, caller: Caller, body: list[Any]) -> list[Any]:
-        """What a method answers to who is in this very process, and has no other rights than the kernel gives it.
-
-        :raises RefusedError: and whatever else the method raises.
-        """
-        method, implementation = self._find(wanted, caller)
-        for value in body:
-            _check(value)
-        outcome: Any = method.function(implementation, CallContext(caller, wanted.path), *body)
-        if inspect.isgenerator(outcome):
-            outcome = _whole(outcome)
-        if inspect.isawaitable(outcome):
-            outcome = await outcome
-        return [] if not method.gives else [outcome] if len(method.gives) == 1 else list(outcome)
-
     # What methods need
 
     async def authorize(self, request: CallContext, action: str) -> None:
@@ -201,15 +144,23 @@ class Service:
         except Exception as failure:  # noqa: BLE001  whatever it is, others have their turns
             self._say(f"{type(failure).__name__}: {failure}")
 
+    def later(self, wait_s: float, do: Callable[[], object]) -> None:
+        """Have something done later."""
+        asyncio.get_running_loop().call_later(wait_s, do)
+
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Have something done that nobody waits for."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
+    def clients(self) -> list[Caller]:
+        """Everybody who called and is still there."""
+        return [] if self.callers is None else self.callers.all()
+
     def counts(self) -> dict[str, int]:
         """What the status says about the bus: callers, what waits and what was dropped."""
-        callers = [] if self.callers is None else self.callers.all()
+        callers = self.clients()
         dropped = sum(caller.dropped for caller in callers)
         if self._connection is not None:
             dropped += self._connection.dropped
@@ -398,13 +349,13 @@ class Service:
                 and not self.backlog.takes_answers(caller.name, caller.uid)
             ):
                 raise LimitError("what was answered before waits to be read; expected it to be read first")
-            method, implementation = self._find(call, caller)
+            method, implementation = self.find(Wanted(call.path, call.interface, call.member), caller)
             if call.signature != method.signature:
                 raise ForeignCallError(
                     "InvalidArgs", f"{method.name} takes ({method.signature}), not ({call.signature})"
                 )
             for value in call.body:
-                _check(value)
+                check(value)
             request = CallContext(caller, call.path, call.may_ask)
             outcome: Any
             if method.action:
@@ -421,31 +372,6 @@ class Service:
             self._refuse(call, caller, failure)
         finally:
             caller.in_flight -= 1
-
-    def _find(self, call: Call | Wanted, caller: Caller) -> tuple[Method, Interface]:
-        there = self._objects.get(call.path)
-        if there is not None and there.owner is not None and there.owner is not caller:
-            there = None
-        for interfaces in (there.interfaces if there is not None else {}, self._everywhere):
-            groups = [interfaces.get(call.interface, [])] if call.interface else interfaces.values()
-            for implementation in (member for group in groups for member in group):
-                if call.member in implementation.METHODS:
-                    if there is None and not self._is_known_nowhere(call.path, implementation):
-                        raise ForeignCallError("UnknownObject", f"no object at {call.path[:255]}")
-                    return implementation.METHODS[call.member], implementation
-        if there is None:
-            raise ForeignCallError("UnknownObject", f"no object at {call.path[:255]}")
-        if call.interface and call.interface not in {**there.interfaces, **self._everywhere}:
-            raise ForeignCallError("UnknownInterface", f"{call.path} has no interface {call.interface}")
-        known = [name for group in there.interfaces.values() for member in group for name in member.METHODS]
-        raise ForeignCallError("UnknownMethod", f"no method {call.member}{nearest(call.member, known)}")
-
-    def _is_known_nowhere(self, path: str, implementation: Interface) -> bool:
-        """Whether this interface answers where no object is: Peer anywhere, and above objects, to find the way."""
-        if isinstance(implementation, Peer):
-            return True
-        below = f"{path.rstrip('/')}/"
-        return isinstance(implementation, Introspectable) and any(other.startswith(below) for other in self._objects)
 
     async def _authorized(
         self, method: Method, implementation: Interface, request: CallContext, body: list[Any]
@@ -515,30 +441,3 @@ class Service:
         for path, exported in self._objects.items():
             if Objects.NAME in exported.interfaces:
                 self.emit(path, signal, *values)
-
-
-def _whole(work: Generator[Any, Any, Any]) -> Any:  # noqa: ANN401  as is declared
-    """Do all pieces at once, and give what they give in the end."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            return done.value
-
-
-def _check(value: object) -> None:
-    """Refuse what is too long, wherever in an argument it is."""
-    match value:
-        case str():
-            if len(value) > TEXT_LENGTH_MAX:
-                raise LimitError(f"a text of {len(value)} characters; expected up to {TEXT_LENGTH_MAX}")
-        case list() | tuple() | dict():
-            if len(value) > ITEMS_MAX:
-                raise LimitError(f"{len(value)} items; expected up to {ITEMS_MAX}")
-            for item in value.items() if isinstance(value, dict) else value:
-                if not isinstance(item, int | float):
-                    _check(item)
-        case Variant():
-            _check(value.value)
-        case _:
-            pass

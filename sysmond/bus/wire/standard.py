@@ -7,10 +7,10 @@ Source: D-Bus specification, "Standard Interfaces".
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from sysmond.bus.wire.adapter import Variant, variant
-from sysmond.bus.wire.callers import Caller
+from sysmond.bus.wire.caller import Caller
 from sysmond.bus.wire.errors import ForeignCallError
 from sysmond.bus.wire.interface import WHOLE_BYTES_MAX, CallContext, Interface, Property, Signal, method
+from sysmond.bus.wire.values import Variant
 
 DBUS = "org.freedesktop.DBus"
 
@@ -84,7 +84,7 @@ class Properties(Interface):
     def get(self, request: CallContext, interface: str, name: str) -> Variant:
         """One property."""
         implementation, declared = self._find(request.path, interface, name)
-        return variant(declared.signature, declared.value(implementation, request.caller))
+        return Variant(declared.signature, declared.value(implementation, request.caller))
 
     @method("interface_name:s", "properties:a{sv}")
     def get_all(self, request: CallContext, interface: str) -> dict[str, Variant]:
@@ -142,7 +142,7 @@ class Objects(Interface):
 def values_of(implementations: list[Interface], caller: Caller | None = None) -> dict[str, Variant]:
     """The properties of one interface, as this caller may know them; as everybody may without one."""
     return {
-        declared.name: variant(declared.signature, declared.value(implementation, caller))
+        declared.name: Variant(declared.signature, declared.value(implementation, caller))
         for implementation in implementations
         for declared in implementation.PROPERTIES.values()
     }
