@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What surrounds a moment, in memory, answers as the files do that it is from, and files are read no more meanwhile."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 
 import pytest
@@ -15,11 +15,10 @@ from sysmond.store.holdings import staying_open
 from sysmond.store.stretches import cut
 from sysmond.store.stretches.cut import CutRows
 from sysmond.store.stretches.stretch import ALL, Stretch, is_of_buckets
-from tests.golden import archives, asking
+from tests.golden import asking
 from tests.golden.asking import Asked
 
 MINUTE_NS = 60 * SECOND_NS
-BUILT = {"busy": archives.busy, "troubled": archives.troubled}
 LASTING = {"process", "process_private", "thread"}
 # Before now, in minutes: in files, beside their edges, over restarts.
 MOMENTS = {"busy": (140.2, 130.5), "troubled": (898, 180)}
@@ -29,10 +28,9 @@ ROWS = (cut.AROUND_ROWS, 1000)
 WINDOWS = ((0.0, 60.0, None), (10.0, 60.0, "10s"), (-20.0, 180.0, "1min"))
 
 
-@pytest.fixture(scope="module", params=list(BUILT))
-def asked(request: pytest.FixtureRequest) -> Iterator[tuple[str, Asked]]:
-    with asking.made(BUILT[request.param]) as made:
-        yield request.param, made
+@pytest.fixture(params=list(MOMENTS))
+def asked(request: pytest.FixtureRequest, frozen_archive: Callable[[str], Asked]) -> tuple[str, Asked]:
+    return request.param, frozen_archive(request.param)
 
 
 def answers(archive: Archive, start_ns: int, table: str, columns: str = "") -> Iterator[Result | str]:

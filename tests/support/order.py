@@ -27,7 +27,12 @@ ALONE = {
 }
 """Why what must not run beside itself."""
 
-TOGETHER = ("tests/golden/", "tests/store/test_excerpt.py", "tests/answers/test_earlier_bytes.py")
+TOGETHER = (
+    "tests/golden/",
+    "tests/store/test_cut.py",
+    "tests/store/test_excerpt.py",
+    "tests/answers/test_earlier_bytes.py",
+)
 """Who asks the frozen archives: to make them takes long, so one worker does, once."""
 
 WAITING = ("tests/archiver/", "tests/bus/", "tests/daemon/", "tests/faults/", "tests/golden/", "tests/tools/")
