@@ -16,6 +16,9 @@ from sysmond.errors import Error
 from sysmond.history import Archive
 
 BUCKETS = 60
+# So many more are asked for to the side to which somebody goes: a bucket costs hardly less than a dozen.
+_BEYOND = 15
+_SIZE = _BEYOND + BUCKETS + _BEYOND
 # The last ticks may come late; until then a bucket is asked for again.
 SETTLED_NS = 5 * SECOND_NS
 HOST_BACK_NS = 600 * SECOND_NS
@@ -61,9 +64,10 @@ class CurveWindow:
     def __init__(self, archive: Archive) -> None:
         """Know nothing yet."""
         self._archive = archive
+        # Of the window, and of what lies beyond it to either side.
         self._start_ns = self._step_ns = 0
         self._values: dict[_Wanted, Float64Array] = {}
-        self._is_known = np.zeros(BUCKETS, np.bool_)
+        self._is_known = np.zeros(_SIZE, np.bool_)
         self.gaps: list[Gap] = []
         """What is missing in the window, and why."""
         self.warnings: list[str] = []
@@ -80,10 +84,14 @@ class CurveWindow:
 
     def at(self, start_ns: int, step_ns: int, now_ns: int) -> list[Curve]:
         """The curves over [start, start + BUCKETS × step), of those that the machine has."""
-        self._move(start_ns, step_ns)
-        asked = np.flatnonzero(~self._is_known)
+        self._move(start_ns - _BEYOND * step_ns, step_ns)
+        shown = slice(_BEYOND, _BEYOND + BUCKETS)
+        is_settled = self._start_ns + np.arange(1, _SIZE + 1) * step_ns <= now_ns - SETTLED_NS
+        asked = _BEYOND + np.flatnonzero(~self._is_known[shown])
         if len(asked):
             first, last = int(asked[0]), int(asked[-1]) + 1
+            first = 0 if first == shown.start else first
+            last = max(last, int(is_settled.sum())) if last == shown.stop else last
             self.warnings = []
             # Where nothing is new of what was there, all are asked for: some may have come.
             known = [one for one in _WANTED if one in self._values]
@@ -91,20 +99,20 @@ class CurveWindow:
             # A machine without any sensor is the most frequent one that lacks something.
             if not is_answered and not self._ask(_WANTED, first, last) and not self._ask(_WANTED[:-1], first, last):
                 self._ask_apart(_WANTED, first, last)
-        ends_ns = self._start_ns + np.arange(1, BUCKETS + 1) * step_ns
-        self._is_known = ends_ns <= now_ns - SETTLED_NS
-        return [Curve(one.label, one.unit, self._values[one].copy()) for one in _WANTED if one in self._values]
+            self._is_known[first:last] = True
+        self._is_known &= is_settled
+        return [Curve(one.label, one.unit, self._values[one][shown].copy()) for one in _WANTED if one in self._values]
 
     def _move(self, start_ns: int, step_ns: int) -> None:
-        """Forget what is outside of the window now."""
+        """Forget what is far from the window now."""
         moved = (start_ns - self._start_ns) // step_ns
-        if step_ns != self._step_ns or abs(moved) >= BUCKETS:
-            self._values, self._is_known = {}, np.zeros(BUCKETS, np.bool_)
+        if step_ns != self._step_ns or abs(moved) >= _SIZE:
+            self._values, self._is_known = {}, np.zeros(_SIZE, np.bool_)
         elif moved:
             self._values = {one: _shifted(values, moved, np.nan) for one, values in self._values.items()}
             self._is_known = _shifted(self._is_known.astype(np.float64), moved, 0.0) > 0
         self._start_ns, self._step_ns = start_ns, step_ns
-        end_ns = start_ns + BUCKETS * step_ns
+        end_ns = start_ns + _SIZE * step_ns
         self.gaps = [gap for gap in self.gaps if gap.end_ns > start_ns and gap.start_ns < end_ns]
 
     def _ask_apart(self, wanted: Sequence[_Wanted], first: int, last: int) -> None:
@@ -129,7 +137,7 @@ class CurveWindow:
         for one in wanted:
             columns = [column.values for column in _meant(result, one)]
             if columns:
-                values = self._values.setdefault(one, np.full(BUCKETS, np.nan))
+                values = self._values.setdefault(one, np.full(_SIZE, np.nan))
                 values[first:last] = np.nan
                 values[at[inside]] = _together(columns, one.how)[inside]
         return True
@@ -137,7 +145,7 @@ class CurveWindow:
 
 def _shifted(values: Float64Array, count: int, filler: float) -> Float64Array:
     """Move float64[bucket] to the left, with ``filler`` where nothing is known."""
-    made = np.full(BUCKETS, filler)
+    made = np.full(_SIZE, filler)
     if count > 0:
         made[:-count] = values[count:]
     else:

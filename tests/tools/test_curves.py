@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Curves stay right wherever their window is moved, and who moves it a little asks nothing."""
+
+import random
+
+import pytest
+
+from sysmon_tools.curves import BUCKETS, Curve, CurveWindow
+from sysmond.base.clock import SECOND_NS
+from sysmond.history import Archive
+from sysmond.machine.folders import Folders
+from tests.support.stall import STALL_NS, stuck
+
+NOW_NS = STALL_NS + 600 * SECOND_NS
+STEPS_NS = (SECOND_NS, 10 * SECOND_NS)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    return stuck(tmp_path_factory.mktemp("stall"), "a disk error")
+
+
+def said(curves: list[Curve]) -> dict[str, list[str]]:
+    """What they say; NaN is NaN."""
+    return {curve.label: [str(value) for value in curve.values.round(6).tolist()] for curve in curves}
+
+
+def test_a_window_that_was_moved_has_what_a_new_one_has(folders: Folders) -> None:
+    chance = random.Random(5)
+    archive = Archive(folders)
+    window = CurveWindow(archive)
+    now_ns = NOW_NS
+    for number in range(16):
+        step_ns = STEPS_NS[number // 8]
+        start_ns = STALL_NS // step_ns * step_ns + chance.randrange(-90, 30) * step_ns
+        now_ns += chance.randrange(3) * SECOND_NS
+        assert said(window.at(start_ns, step_ns, now_ns)) == said(CurveWindow(archive).at(start_ns, step_ns, now_ns))
+
+
+def test_who_goes_a_little_further_asks_nothing(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+    select = Archive.select
+
+    def noted(self: Archive, *patterns: str, **others: object) -> object:
+        asked.append(patterns)
+        return select(self, *patterns, **others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Archive, "select", noted)
+    window, step_ns = CurveWindow(Archive(folders)), 10 * SECOND_NS
+    start_ns = STALL_NS // step_ns * step_ns - BUCKETS // 2 * step_ns
+    window.at(start_ns, step_ns, NOW_NS)
+    assert asked
+    for first, way in ((0, -1), (-16, -1), (0, 1)):
+        window.at(start_ns + first * step_ns, step_ns, NOW_NS)
+        asked.clear()
+        for number in range(1, 6):
+            window.at(start_ns + (first + way * number) * step_ns, step_ns, NOW_NS)
+        assert not asked
