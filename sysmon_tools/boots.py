@@ -6,8 +6,10 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from sysmon_tools.grid import clipped
 from sysmon_tools.output import add_format, display
 from sysmon_tools.quantities import duration
+from sysmon_tools.signs import ASCII_SIGNS, SIGNS, Signs, sparkline
 from sysmon_tools.startups import PHASES, MeasuredBoot, measured, unfinished_ns
 from sysmond.base import clock, paths, timespec
 from sysmond.base.clock import SECOND_NS
@@ -23,14 +25,15 @@ if TYPE_CHECKING:
 _PHASES_S = tuple(f"{phase}_s" for phase in PHASES)
 NAMES = ("boot", "id", "from", "to", "lasted_s", "kernel", "ended", "startup_s", *_PHASES_S, "startup")
 CHAIN_NAMES = ("unit", "began_s", "took_s")
-NAMES_FOR_PEOPLE = ("boot", "from", "to", "lasted", "kernel", "ended", "startup", *PHASES, "trend")
+NAMES_FOR_PEOPLE = ("boot", "from", "to", "lasted", "kernel", "ended", "startup", *PHASES)
 # What is still recorded was seen so recently, where nothing says that the recorder ended.
 RUNNING_NS = 120 * SECOND_NS
 # What happened so shortly before the last row says how a boot ended.
 LAST_NS = 180 * SECOND_NS
 # The recorder may begin so long after a boot was over.
 FIRST_NS = 3600 * SECOND_NS
-TREND_WIDTH = 12
+# A boot is a sign; behind them there is room for what is said of all.
+TRENDS_MAX, _LABEL_WIDTH, _SAID_WIDTH = 60, 11, 36
 # Of how many pieces of its time it is asked which kernel ran.
 STEPS = 4000
 _ORDERLY, _REQUESTED = "stop", "shutdown"
@@ -124,7 +127,13 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
         return list(dict.fromkeys(archive.warnings))
     exact = RowTable(NAMES, [one.fields for one in listed])
     for_people = RowTable(NAMES_FOR_PEOPLE, _spelled(listed))
-    send_rows(options.format, exact, for_people, nothing="no boot is recorded")
+    send_rows(
+        options.format,
+        exact,
+        for_people,
+        nothing="no boot is recorded",
+        below=lambda screen: trends(listed, screen.columns, ASCII_SIGNS if screen.is_ascii else SIGNS),
+    )
     return list(dict.fromkeys(archive.warnings))
 
 
@@ -236,8 +245,7 @@ def _started(startups: Sequence[MeasuredBoot], since_ns: int, until_ns: int) -> 
 
 
 def _spelled(listed: Sequence[ListedBoot]) -> list[tuple[object, ...]]:
-    """For people: to the tenth of a second, and beside it how long each took of the longest."""
-    longest_s = max((one.startup.total_s for one in listed if one.startup), default=0.0)
+    """For people: to the tenth of a second."""
     rows: list[tuple[object, ...]] = []
     for one in listed:
         lasted_s = (one.boot.end_ns - one.boot.start_ns) / SECOND_NS
@@ -245,9 +253,27 @@ def _spelled(listed: Sequence[ListedBoot]) -> list[tuple[object, ...]]:
         lengths = [None if length is None else f"{length:.1f} s" for length in one.lengths_s]
         if one.startup is None:
             lengths[0] = one.started or None
-        bar = "" if one.startup is None else "▇" * max(1, round(TREND_WIDTH * one.startup.total_s / longest_s))
-        rows.append((one.number, *span, duration(lasted_s), one.kernel, one.ended, *lengths, bar))
+        rows.append((one.number, *span, duration(lasted_s), one.kernel, one.ended, *lengths))
     return rows
+
+
+def trends(listed: Sequence[ListedBoot], columns: int | None, signs: Signs) -> list[str]:
+    """How long boots took to start, a sign each and the last one at the right: a line in all, and one for each phase.
+
+    Each is drawn from nothing to its own longest. No line where fewer than two boots are known.
+    """
+    room = TRENDS_MAX if columns is None else max(1, min(TRENDS_MAX, columns - _LABEL_WIDTH - _SAID_WIDTH))
+    by_line = list(zip(*(one.lengths_s for one in listed[-room:]), strict=True))
+    if sum(length is not None for length in by_line[0]) <= 1:
+        return []
+    lines = ["", "how long they took to start, the last one at the right"]
+    for label, lengths in zip(("in all", *PHASES), by_line, strict=True):
+        if known := [length for length in lengths if length is not None]:
+            shares = (None if length is None else length / max(known) for length in lengths)
+            last, least, most = (f"{length:.1f} s" for length in (known[-1], min(known), max(known)))
+            said = last if least == most else f"{last}, from {least} to {most}"
+            lines.append(f"{label:{_LABEL_WIDTH}}{sparkline(shares, signs)}  {said}")
+    return lines if columns is None else [clipped(line, columns, is_ascii=signs is ASCII_SIGNS) for line in lines]
 
 
 def _short(time: str) -> str:

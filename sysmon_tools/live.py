@@ -15,8 +15,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from sysmon_tools.busiest import PROCESS, Busiest
-from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Storage, frame
+from sysmon_tools.panel import Scene, Storage, frame
 from sysmon_tools.show import Console, Group, console, screen, stacked
+from sysmon_tools.signs import ASCII_SIGNS, SIGNS
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import FINEST_TIER, TIERS_NS, Sensitivity

@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from sysmon_tools.command_output import duration
 from sysmon_tools.curves import BUCKETS, Curve, Spike
 from sysmon_tools.moment import MomentScene, ProcessShare, WaitShare
-from sysmon_tools.panel import SIGNS, Signs
 from sysmon_tools.quantities import size
 from sysmon_tools.show import Text, cell_len
+from sysmon_tools.signs import SIGNS, Signs, sparkline
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.result import Event
 
@@ -129,19 +129,17 @@ def _curve_line(curve: Curve, at: int, first: int, room: int, signs: Signs) -> T
     now = values[at]
     known = [value for value in values if math.isfinite(value)]
     top = 100.0 if curve.unit == "%" else max(known, default=0.0)
-    drawn = "".join(_level(value, top, signs) for value in values)
+    drawn = sparkline((_share(value, top) for value in values), signs)
     line = Text.assemble((f"{curve.label:{_LABEL_WIDTH}}", _LABEL), (drawn[:at], "green"), (drawn[at], _CURSOR))
     line.append(drawn[at + 1 :], "green")
     peak = f", at most {spelled(max(known), curve.unit)}" if known else ""
     return Text.assemble(line, " ", (spelled(now, curve.unit), _warmth(now, curve.unit)), (peak, _DIM))
 
 
-def _level(value: float, top: float, signs: Signs) -> str:
+def _share(value: float, top: float) -> float | None:
     if not math.isfinite(value):
-        return " "
-    # Temperatures go below zero, and what somebody else recorded may be anything.
-    share = min(1.0, max(0.0, value / top)) if top > 0 else 0.0
-    return signs.curve[min(len(signs.curve) - 1, int(share * len(signs.curve)))]
+        return None
+    return value / top if top > 0 else 0.0
 
 
 def _warmth(value: float, unit: str) -> str:

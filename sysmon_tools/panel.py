@@ -11,6 +11,7 @@ from typing import NamedTuple
 from sysmon_tools.busiest import Busy
 from sysmon_tools.quantities import duration, number, size
 from sysmon_tools.show import Text, cell_len
+from sysmon_tools.signs import SIGNS, Signs, sparkline
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.terminal import printable
 from sysmond.ring.newest import Now
@@ -36,21 +37,6 @@ _SHARES = (
 )
 _LABEL = "bold"
 _DIM = "dim"
-
-
-class Signs(NamedTuple):
-    """What bars and curves are drawn with. ``curve``: from nothing to full."""
-
-    full: str
-    empty: str
-    curve: str
-    dot: str
-    dash: str
-    record: str
-
-
-SIGNS = Signs("█", "░", "▁▂▃▄▅▆▇█", "·", "–", "●")
-ASCII_SIGNS = Signs("#", ".", "_.-~=+*#", "|", "-", "*")
 
 
 class Storage(NamedTuple):
@@ -170,13 +156,13 @@ def _cpus(now: Now, width: int, signs: Signs) -> list[Text]:
     line = Text.assemble(("CPU      ", _LABEL), _percent(_busy(now, "total")), "  ")
     room = max(8, min(_CURVE_WIDTH_MAX, width - line.cell_len - 44))
     curve = [_share(percent) for percent in now.course("cpu", "busy", "total", room)]
-    line.append(_curve(curve, signs).rjust(room), "green")
+    line.append(sparkline(curve, signs).rjust(room), "green")
     shares = [(label, now.derived("cpu", f"{label}_percent", "total"), style) for label, style in _SHARES]
     known = (_named(label, f"{percent:.1f} %", style) for label, percent, style in shares if percent is not None)
     line = _joined(line, known, width)
     per_row = max(1, width // _CELL_WIDTH)
     if len(cpus) > per_row * _CPU_ROWS_MAX:
-        levels = "".join(_level(_busy(now, cpu), signs) for cpu in cpus)
+        levels = sparkline((_busy(now, cpu) for cpu in cpus), signs)
         rows = [levels[start : start + width - 9] for start in range(0, len(levels), width - 9)]
         return [line, *(Text(f"{'' if index else 'each':9}{row}") for index, row in enumerate(rows))]
     cell = width // per_row if len(cpus) >= per_row else _CELL_WIDTH + 10
@@ -453,16 +439,6 @@ def _bar(parts: Sequence[tuple[float, str]], width: int, signs: Signs) -> Text:
         bar.append(signs.full * (round(total * width) - bar.cell_len), style)
     bar.append(signs.empty * (width - bar.cell_len), _DIM)
     return bar
-
-
-def _curve(shares: Iterable[float | None], signs: Signs) -> str:
-    return "".join(_level(share, signs) for share in shares)
-
-
-def _level(share: float | None, signs: Signs) -> str:
-    if share is None:
-        return " "
-    return signs.curve[min(len(signs.curve) - 1, int(max(0.0, share) * len(signs.curve)))]
 
 
 def _percent(share: float | None) -> Text:

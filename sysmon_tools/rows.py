@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from sysmon_tools.formats import (
@@ -19,6 +20,7 @@ from sysmon_tools.formats import (
     kv_remarks,
     no_formula,
 )
+from sysmon_tools.grid import Display
 from sysmon_tools.key_values import spelled_line
 from sysmon_tools.output import display, send, show
 from sysmon_tools.style import Style
@@ -108,17 +110,25 @@ class RowTable(NamedTuple):
     rows: Sequence[Sequence[object]]
 
 
-def send_rows(chosen: str | None, exact: RowTable, for_people: RowTable, *, nothing: str) -> None:
+def send_rows(
+    chosen: str | None,
+    exact: RowTable,
+    for_people: RowTable,
+    *,
+    nothing: str,
+    below: Callable[[Display], Iterable[str]] = lambda _: (),
+) -> None:
     """Write rows to standard output: in a format, by default as CSV, and on a terminal for people.
 
-    ``nothing``: what people are told where there are none.
+    ``nothing``: what people are told where there are none. ``below``: lines that they see below the rows.
     """
     screen = display() if chosen in {None, "table"} else None
     if screen is None:
         names, rows = for_people if chosen == "table" else exact
         send(WRITERS[chosen or "csv"](names, rows), None, is_restricted=False)
     elif for_people.rows:
-        show(write_rows(*for_people, screen), None, Style(screen=screen), is_restricted=False)
+        lines = (f"{line}\n".encode() for line in below(screen))
+        show(chain(write_rows(*for_people, screen), lines), None, Style(screen=screen), is_restricted=False)
     else:
         put(nothing)
 

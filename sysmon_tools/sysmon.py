@@ -214,7 +214,7 @@ def _tell(warnings: Sequence[str]) -> int:
 def _print(archive: "Archive", options: argparse.Namespace) -> None:
     """Pages as they are, one below the other."""
     from sysmon_tools import moment, moment_page, show  # noqa: PLC0415  as above
-    from sysmon_tools.panel import ASCII_SIGNS, SIGNS  # noqa: PLC0415  as above
+    from sysmon_tools.signs import ASCII_SIGNS, SIGNS  # noqa: PLC0415  as above
 
     is_ascii = show.console().options.ascii_only
     begin, remark = _beginning(archive, options)

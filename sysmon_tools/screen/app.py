@@ -23,7 +23,6 @@ from textual.widgets import Input
 from sysmon_tools import moment_page
 from sysmon_tools.key_values import spelled_line
 from sysmon_tools.moment import last_view
-from sysmon_tools.panel import ASCII_SIGNS, SIGNS
 from sysmon_tools.screen import acting, frozen, keys, preferences, subjects
 from sysmon_tools.screen.frozen import Frozen
 from sysmon_tools.screen.lines import Lines, TableLines
@@ -45,6 +44,7 @@ from sysmon_tools.screen.question import HIDDEN, Questions, ScreenPage, SheetRow
 from sysmon_tools.screen.subjects import PAST, ProcessRow, Subject
 from sysmon_tools.screen.views import BY_NAME, EVENTS_VIEW, VIEWS, WAITS
 from sysmon_tools.show import Text, console
+from sysmon_tools.signs import ASCII_SIGNS, SIGNS
 from sysmon_tools.snapshot import file_name
 from sysmon_tools.targets import GroupTarget
 from sysmond.base.clock import SECOND_NS, Relation

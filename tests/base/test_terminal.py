@@ -20,7 +20,8 @@ from rich.console import Console, Group
 
 from sysmon_tools import explaining, formats, listing, rows
 from sysmon_tools.busiest import Busy
-from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Storage, frame
+from sysmon_tools.panel import Scene, Storage, frame
+from sysmon_tools.signs import ASCII_SIGNS, SIGNS
 from sysmon_tools.style import Style
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table

@@ -20,8 +20,9 @@ from sysmond_probes.temperature import TEMPERATURE
 from docs import generate
 from sysmon_tools.busiest import Busiest, Busy
 from sysmon_tools.live import StoredFolders, last_lines
-from sysmon_tools.panel import ASCII_SIGNS, SIGNS, Scene, Signs, Storage, frame
+from sysmon_tools.panel import Scene, Storage, frame
 from sysmon_tools.quantities import duration, number, size
+from sysmon_tools.signs import ASCII_SIGNS, SIGNS, Signs
 from sysmond.base.clock import Relation
 from sysmond.base.derived_columns import of_table
 from sysmond.base.model import ABSENT, Cause, Metric, Semantics, Sensitivity, Table

@@ -11,11 +11,14 @@ import pytest
 from sysmond_probes.host import HOST
 from sysmond_probes.init import INIT
 
-from sysmon_tools import sysmon
+from sysmon_tools import boots, rows, sysmon
+from sysmon_tools.grid import Display
+from sysmon_tools.signs import ASCII_SIGNS, SIGNS
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Sensitivity
 from sysmond.errors import UsageError
+from sysmond.history import Archive
 from sysmond.machine.folders import Folders
 from sysmond.ring.frame import Identity, Layout
 from sysmond.ring.writer import RingWriter
@@ -168,6 +171,33 @@ def test_a_boot_that_never_finished_or_has_no_systemd_says_so(
     assert sysmon.main(["boots", *where, "--explain"]) == 0
     said = capsys.readouterr().err
     assert said.strip().endswith("there are 1; left out as their length is not known: 3 (1 no systemd, 1 unfinished)")
+
+
+def test_how_long_each_phase_took_is_a_curve_over_the_boots(
+    folders: Folders, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = (
+        "20.000 s: firmware 4.000 s, kernel 2.000 s, userspace 14.000 s",
+        "unfinished after 600 s",
+        "40.000 s: firmware 4.000 s, kernel 2.000 s, userspace 34.000 s",
+    )
+    for number, text in enumerate(told):
+        start_ns = BEFORE_NS + number * HOUR_S * SECOND_NS
+        record(folders, "abc"[number] * 32, start_ns, "6.1", (SECONDS, "stop"), startups=((500, text),), init="systemd")
+    listed = boots.boots(Archive(folders))
+    assert boots.trends(listed, 80, SIGNS)[2:] == [
+        "in all     ▅ █  40.0 s, from 20.0 s to 40.0 s",
+        "firmware   █ █  4.0 s",
+        "kernel     █ █  2.0 s",
+        "userspace  ▄ █  34.0 s, from 14.0 s to 34.0 s",
+    ]
+    assert boots.trends(listed[:2], 80, SIGNS) == []
+    monkeypatch.setattr(rows, "display", lambda: Display(80, has_pager=False))
+    assert sysmon.main(["boots", "--state-dir", folders.state, "--runtime-dir", folders.runtime]) == 0
+    assert capsys.readouterr().out.splitlines()[-5:] == boots.trends(listed, 80, SIGNS)[1:]
+    narrow = boots.trends([*listed, *listed], 50, ASCII_SIGNS)  # There is room for three boots.
+    assert narrow[2] == "in all     = #  40.0 s, from 20.0 s to 40.0 s"
+    assert all(line.isascii() and len(line) <= 50 for line in narrow)
 
 
 def test_wrong_usage_is_one_line(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,8 +16,8 @@ import pytest
 from sysmon_tools import moment, moment_page, sysmon
 from sysmon_tools.curves import BUCKETS, Curve
 from sysmon_tools.moment import MomentScene, View
-from sysmon_tools.panel import ASCII_SIGNS
 from sysmon_tools.screen.look import Look
+from sysmon_tools.signs import ASCII_SIGNS
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause
 from sysmond.base.result import Event, Gap
