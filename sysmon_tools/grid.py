@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lays columns out for a terminal: no line is wider than the screen. Pure.
 
-Columns for which there is no room are left out, from the right, and named below, as are those that never had a value.
+Columns for which there is no room are left out, the least wanted first, and named below, as are those that never had a
+value.
 """
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from sysmond.base.terminal import printable
@@ -38,7 +38,8 @@ class Display(NamedTuple):
 class Field(NamedTuple):
     """A column on the screen. ``cell`` gives the text of a row, None where it has none.
 
-    ``is_empty``: no row has any. ``stays``: it says what a row is about, so it is never left out.
+    ``is_empty``: no row has any. ``stays``: it says what a row is about, so it is never left out. ``rank``: how little
+    it is wanted.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Field(NamedTuple):
     is_text: bool = False
     is_empty: bool = False
     stays: bool = False
+    rank: int = 0
 
 
 class _Placed(NamedTuple):
@@ -81,7 +83,9 @@ def lay_out(fields: Sequence[Field], rows: int, screen: Display, *, keeps_empty:
             place.pad(clipped(cell, place.width, is_ascii=screen.is_ascii))
             for place, cell in zip(placed, cells, strict=True)
         )
-    yield from _left_out(meant[len(placed) :], [field for field in fields if field not in meant], screen)
+    there = {id(place.field) for place in placed}
+    no_room = [field for field in meant if id(field) not in there]
+    yield from _left_out(no_room, [field for field in fields if field not in meant], screen)
 
 
 def clipped(text: str, width: int, *, is_ascii: bool) -> str:
@@ -119,26 +123,23 @@ def _placed(fields: Sequence[Field], natural: Sequence[int], columns: int | None
         max(min(width, TEXT_MIN) if field.is_text else width, _narrowest(field.name), len(field.unit))
         for field, width in zip(fields, natural, strict=True)
     ]
-    count = len(fields)
-    while count > 1 and _total(narrow[:count]) > columns:
-        count -= 1
-    widths = narrow[:count]
-    for at in range(count):  # What is left over goes to texts that were cut.
-        spare = columns - _total(widths)
+    places = list(range(len(fields)))
+    while len(places) > 1 and _total([narrow[at] for at in places]) > columns:
+        places.remove(max(places, key=lambda at: (not fields[at].stays, fields[at].rank, at)))
+    widths = {at: narrow[at] for at in places}
+    for at in places:  # What is left over goes to texts that were cut.
+        spare = columns - _total(widths.values())
         if fields[at].is_text and spare > 0:
             widths[at] += min(spare, max(0, natural[at] - widths[at]))
-    if count == 1:
-        widths[0] = min(widths[0], columns)
-    for at in range(count):  # And then to headings.
-        spare = columns - _total(widths)
+    if len(places) == 1:
+        widths[places[0]] = min(widths[places[0]], columns)
+    for at in places:  # And then to headings.
+        spare = columns - _total(widths.values())
         widths[at] += min(max(0, spare), max(0, len(fields[at].name) - widths[at]))
-    return [
-        _Placed(field, width, _folded(field.name, width))
-        for field, width in zip(islice(fields, count), widths, strict=True)
-    ]
+    return [_Placed(fields[at], width, _folded(fields[at].name, width)) for at, width in widths.items()]
 
 
-def _total(widths: Sequence[int]) -> int:
+def _total(widths: Collection[int]) -> int:
     return sum(widths) + len(_BETWEEN) * (len(widths) - 1)
 
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Presets: what people ask for daily, by one word; sar's letters stand beside them.
 
-A preset is a list of paths, and may be asked for beside other paths. ``docs/asking.md`` lists them.
+A preset is a list of paths, and may be asked for beside other paths. ``docs/asking.md`` lists them; most have
+the columns of ``daily``.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sysmon_tools.daily import DAILY
 from sysmond.errors import UsageError, expected, nearest
 
 
@@ -22,6 +24,10 @@ def _columns(table: str, names: str, instance: str = "") -> tuple[str, ...]:
     return tuple(f"{table}/{name}{instance}" for name in names.split())
 
 
+def _daily(table: str) -> tuple[str, ...]:
+    return _columns(table, " ".join(DAILY[table]))
+
+
 PRESETS = {
     "cpu": Preset(
         "what all CPUs together did",
@@ -32,47 +38,45 @@ PRESETS = {
     "memory": Preset(
         "memory in use and left",
         "sar -r, free",
-        _columns("memory", "available free used used_percent buffers cached committed_percent dirty"),
+        _daily("memory"),
     ),
     "swap": Preset(
         "swap in use, and pages that went in and out",
         "sar -S -W",
-        (*_columns("memory", "swap_used swap_used_percent"), *_columns("vm", "pswpin pswpout")),
+        (*_columns("memory", "swap_used swap_used_percent"), *_daily("vm")),
     ),
     "load": Preset("tasks that run or wait", "sar -q, uptime", ("load",)),
     "pressure": Preset(
         "how long tasks waited for CPU, memory and disks",
         "sar -q ALL",
-        _columns("pressure", "some_percent full_percent"),
+        _daily("pressure"),
     ),
     "disk": Preset(
         "what disks read and wrote, and how long that took",
         "sar -d, iostat -x",
-        _columns("disk", "transfers read_bytes written_bytes await queue_length utilization"),
+        _daily("disk"),
     ),
-    "filesystem": Preset(
-        "how full file systems were", "sar -F, df", _columns("filesystem", "used available used_percent")
-    ),
+    "filesystem": Preset("how full file systems were", "sar -F, df", _daily("filesystem")),
     "network": Preset(
         "what interfaces received and sent, lost and dropped",
         "sar -n DEV,EDEV",
-        _columns("network", "received_bytes sent_bytes received_packets sent_packets errors drops"),
+        _daily("network"),
     ),
     "wifi": Preset(
         "how good the wireless link was",
         "iw dev station dump",
-        _columns("wifi", "signal receive_rate send_rate retries"),
+        _daily("wifi"),
     ),
     "power": Preset(
         "batteries, and mains",
         "upower -d",
-        (*_columns("battery", "status capacity power"), "mains/online"),
+        (*_daily("battery"), "mains/online"),
     ),
-    "sensors": Preset("temperatures and fans", "sensors", ("temperature/value", "fan/value")),
+    "sensors": Preset("temperatures and fans", "sensors", (*_daily("temperature"), *_daily("fan"))),
     "smart": Preset(
         "the health of disks as they see it",
         "smartctl -a",
-        _columns("smart", "healthy temperature power_on percent_used"),
+        ("smart/healthy", *_daily("smart")),
     ),
 }
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sysmon_tools import daily
 from sysmon_tools.formats import Remarks, labels
 from sysmon_tools.grid import Display, Field, clipped, lay_out
-from sysmon_tools.presets import PRESETS
 from sysmon_tools.quantities import heading, spelled, with_unit
 from sysmon_tools.style import Style
 from sysmond.base.clock import SECOND_NS
@@ -163,7 +163,9 @@ def _rows(result: Result, screen: Display, clock: _Clock, asked: Arrangement) ->
         else [*(pair for pair in named if pair[0] in names), *(pair for pair in named if pair[0] not in names)]
     )
     fields = [
-        _field(name, [column], screen, clock, units)._replace(stays=not number)
+        _field(name, [column], screen, clock, units)._replace(
+            stays=not number, rank=0 if name in wanted else daily.rank(result.table, name)
+        )
         for number, (name, column) in enumerate(ordered)
     ]
     return _Block(result.table, fields, len(result.times_ns), lambda row: row)
@@ -190,11 +192,13 @@ def _series(result: Result, screen: Display, clock: _Clock, asked: Arrangement) 
     for table, metrics in tables.items():
         instances = list(dict.fromkeys(name for columns in metrics.values() for name in columns))
         fields = [
-            _field(name, [columns.get(instance) for instance in instances], screen, clock)
-            for name, columns in sorted(
-                metrics.items(), key=lambda item: 0 if asked.is_chosen else _weight(table, item[0])
+            _field(name, [columns.get(instance) for instance in instances], screen, clock)._replace(
+                rank=daily.rank(table, name)
             )
+            for name, columns in metrics.items()
         ]
+        if not asked.is_chosen:
+            fields.sort(key=lambda field: field.rank)
         if instances != [""]:
             fields.insert(0, _instances(instances))
         yield _Block(table, fields, len(result.times_ns) * len(instances), _divided(len(instances)))
@@ -206,18 +210,6 @@ def _instances(names: Sequence[str]) -> Field:
 
 def _divided(count: int) -> Callable[[int], int]:
     return lambda row: row // count
-
-
-def _weight(table: str, metric: str) -> int:
-    """How far to the right a metric stands: first what people ask for daily."""
-    daily = [
-        path.partition("/")[2].partition("@")[0].removesuffix("_percent")
-        for preset in PRESETS.values()
-        for path in preset.paths
-        if path.startswith(f"{table}/")
-    ]
-    name = metric.partition(":")[0].removesuffix("_percent")
-    return daily.index(name) if name in daily else len(daily)
 
 
 def _field(

@@ -8,6 +8,8 @@ order. Columns that a table lacks, because its plugin or the archive is older, a
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from sysmon_tools.daily import DAILY
+
 OVERVIEW = "overview"
 WAITS = "waits"
 EVENTS_VIEW = "events"
@@ -64,6 +66,11 @@ class ScreenView(NamedTuple):
 
 def _sheet(name: str, table: str, columns: str, by: str, *, group_by: str = "", reach_s: float = 3.0) -> Sheet:
     return Sheet(name, table, tuple(columns.split()), by, tuple(group_by.split()), reach_s)
+
+
+def _daily(name: str, table: str, more: str, by: str, *, reach_s: float = 3.0) -> Sheet:
+    """The instance, what people look at daily, and ``more``."""
+    return _sheet(name, table, " ".join(("instance", *DAILY[table], more)), by, reach_s=reach_s)
 
 
 # What cgroups, sensors and disks' own counters are read at, with a little to spare.
@@ -138,12 +145,9 @@ VIEWS = (
         "disks",
         "d",
         (
-            _sheet("devices", "disk", "instance utilization await queue_length read_bytes written_bytes reads writes",
-                   "utilization"),
-            _sheet("file systems", "filesystem", "instance used_percent used available size", "used_percent",
-                   reach_s=_BACKGROUND_S),
-            _sheet("health", "smart", "instance verdict temperature power_on percent_used reallocated pending",
-                   "temperature", reach_s=_SMART_S),
+            _daily("devices", "disk", "reads writes", "utilization"),
+            _daily("file systems", "filesystem", "size", "used_percent", reach_s=_BACKGROUND_S),
+            _daily("health", "smart", "verdict reallocated pending", "temperature", reach_s=_SMART_S),
         ),
         curves=("Disk wait", "Disk busy", "Disk"),
     ),
@@ -151,10 +155,8 @@ VIEWS = (
         "networks",
         "n",
         (
-            _sheet("interfaces", "network", "instance received_bytes sent_bytes received_packets sent_packets errors"
-                   " drops utilization", "received_bytes"),
-            _sheet("Wi-Fi", "wifi", "instance signal snr noise receive_rate send_rate retries failures channel",
-                   "signal", reach_s=_BACKGROUND_S),
+            _daily("interfaces", "network", "utilization", "received_bytes"),
+            _daily("Wi-Fi", "wifi", "snr noise failures channel", "signal", reach_s=_BACKGROUND_S),
         ),
         curves=("Network",),
     ),
@@ -162,11 +164,9 @@ VIEWS = (
         "sensors",
         "h",
         (
-            _sheet("temperatures", "temperature", "instance value headroom max crit alarm", "value",
-                   reach_s=_BACKGROUND_S),
-            _sheet("fans", "fan", "instance value min alarm", "value", reach_s=_BACKGROUND_S),
-            _sheet("batteries", "battery", "instance status capacity power time_left voltage cycles health",
-                   "capacity", reach_s=_BACKGROUND_S),
+            _daily("temperatures", "temperature", "headroom max crit alarm", "value", reach_s=_BACKGROUND_S),
+            _daily("fans", "fan", "min alarm", "value", reach_s=_BACKGROUND_S),
+            _daily("batteries", "battery", "time_left voltage cycles health", "capacity", reach_s=_BACKGROUND_S),
             _sheet("throttling", "cpu_throttle", "instance throttled throttled_percent longest", "throttled_percent",
                    reach_s=_BACKGROUND_S),
             _sheet("energy", "rapl", "instance energy", "energy", reach_s=_BACKGROUND_S),

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sysmon_tools import quantities
+from sysmon_tools import daily, quantities
 from sysmon_tools.grid import Display, Field, clipped, lay_out, length
 from sysmon_tools.style import Style
 from sysmon_tools.summary import written as summary
@@ -120,6 +120,22 @@ def test_no_line_is_wider_than_the_terminal_and_what_was_left_out_is_said(column
     assert max(map(length, shown)) <= columns
     assert shown[-1].startswith("(no room for:")
     assert len(lines(answer, 300)[1].split()) == 13
+
+
+def test_where_there_is_no_room_the_least_wanted_columns_are_left_out() -> None:
+    assert daily.rank("disk", "utilization") < daily.rank("disk", "reads") < daily.rank("disk", "discards:sum")
+    names = ("transfers", "queue_length", "read_bytes", "utilization")
+    shown = lines(result(*(gauge(f"disk/{name}@sda", [1, 2]) for name in names)), 45, is_chosen=True)
+    assert shown[1].split() == ["time", "instance", "read_bytes", "utilization"]
+    assert shown[-1].startswith("(no room for: transfers,")
+
+
+def test_of_rows_those_by_which_they_come_stay() -> None:
+    texts = [Column(name, "text", Semantics.STATE, "last", texts=("x" * 40,) * 2) for name in ("comm", "exe")]
+    numbers = [gauge(name, [1, 2]) for name in ("start", "minor_faults", "major_faults", "cpu", "peak_rss")]
+    shown = lines(result(*texts, *numbers, table="exits"), 80, first="minor_faults", has_time=False)
+    assert shown[1].split() == ["comm", "minor_faults", "start", "cpu", "peak_rss"]
+    assert shown[-1] == "(no room for: exe, major_faults; see --all-columns)"
 
 
 def test_all_columns_leaves_nothing_out() -> None:
