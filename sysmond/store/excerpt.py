@@ -291,7 +291,7 @@ class _Words:
         self._used: dict[str, Int64Array] = {}
         become: dict[str, list[str | None]] = {}
         for name in (metric.name for metric in table.metrics if metric.is_text):
-            used = np.unique(rows.column(name))
+            used = np.unique(rows.read(name))
             self._used[name] = used = used[used != ABSENT]
             said = [texts[code] for code in used.tolist()]
             become[name] = [anonymity.text(table.name, name, text) if anonymity else text for text in said]
@@ -306,7 +306,7 @@ class _Words:
 
     def column(self, name: str) -> Int64Array:
         """The values of a metric, int64[row]: the codes of texts are others."""
-        values = self._rows.column(name)
+        values = self._rows.read(name)
         if name not in self._codes or not len(self._codes[name]):
             return values
         at = np.minimum(np.searchsorted(self._used[name], values), len(self._used[name]) - 1)

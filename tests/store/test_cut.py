@@ -99,3 +99,24 @@ def test_rows_of_files_are_read_once(asked: tuple[str, Asked], monkeypatch: pyte
         assert not [
             stretch for stretch in reads if stretch.table.name == "process" and not is_of_buckets(stretch.table)
         ]
+
+
+def test_little_stays_in_memory(asked: tuple[str, Asked], monkeypatch: pytest.MonkeyPatch) -> None:
+    name, made = asked
+    monkeypatch.setattr(cut, "RECENT_MAX", 1)
+    monkeypatch.setattr(cut, "_recent", [])
+    made_of: list[CutRows] = []
+
+    class NotedRows(CutRows):
+        def __init__(self, stretch: Stretch, begin: int, end: int) -> None:
+            super().__init__(stretch, begin, end)
+            made_of.append(self)
+
+    monkeypatch.setattr(cut, "CutRows", NotedRows)
+    with asking.at(made.now), staying_open():
+        archive = Archive(made.folders)
+        for minutes in MOMENTS[name]:
+            start_ns = made.now.relation.realtime_ns - int(minutes * MINUTE_NS)
+            archive.records("process", start=start_ns, end=start_ns + MINUTE_NS)
+    assert len(made_of) > 1
+    assert [rows for rows in made_of if rows.columns] == made_of[-1:]

@@ -7,7 +7,6 @@ from moment to moment is answered without reading the rows of hours each time.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import cache
 
 import numpy as np
 
@@ -17,6 +16,8 @@ from sysmond.store.stretches.stretch import About, MemoryStretch, Readings, Stre
 # So many rows are in memory around a window, or fewer; how many windows they go on to either side of it.
 AROUND_ROWS = 128 * 1024
 AROUND_WINDOWS = 16
+# Of so many files columns stay in memory.
+RECENT_MAX = 8
 
 
 class CutRows:
@@ -45,8 +46,15 @@ class CutRows:
         full = stretch.full[cut].copy()
         full[: begin - self.first] = True
         self.readings = Readings(stretch.ticks[cut], full, stretch.lost[cut], stretch.walked[cut])
+        self.columns: dict[str, Int64Array] = {}
 
     def column(self, name: str) -> Int64Array:
+        """The values of a metric, int64[row], which stay in memory."""
+        if name not in self.columns:
+            self.columns[name] = self.read(name)
+        return self.columns[name]
+
+    def read(self, name: str) -> Int64Array:
         """Read the values of a metric, int64[row]."""
         pieces = [self.stretch.column(name, keys)[rows] for keys, rows in self._pieces]
         return np.concatenate([np.zeros(0, np.int64), *pieces])
@@ -91,6 +99,10 @@ class StretchCut(MemoryStretch):
         return self._seen
 
 
+# Those whose columns are in memory, the one used last at the end.
+_recent: list[CutRows] = []
+
+
 def around(parts: Sequence[StretchPart], low_ns: int, high_ns: int) -> list[StretchPart]:
     """Parts that answer as these do between two boot times, with what surrounds those in memory, of what lasts.
 
@@ -122,8 +134,18 @@ def _around(stretch: Stretch, low_ns: int, high_ns: int) -> StretchCut | None:
         begin, end = max(0, begin - more), min(len(stretch.ticks), end + more)
         begin = int(np.flatnonzero(stretch.full[: begin + 1])[-1:].sum())
         rows = CutRows(stretch, begin, end)
-        stretch.surroundings = cut = StretchCut(stretch.about, rows, cache(rows.column), stretch.texts)
+        stretch.surroundings = cut = StretchCut(stretch.about, rows, rows.column, stretch.texts)
     # Who reads it now: the files of an earlier question are closed.
     cut.rows_of_stretch.stretch = stretch
     cut.table = stretch.table
+    _use(cut.rows_of_stretch)
     return cut
+
+
+def _use(rows: CutRows) -> None:
+    """Have the columns of rows stay in memory, and those of others that were not used lately no more."""
+    if rows in _recent:
+        _recent.remove(rows)
+    _recent.append(rows)
+    while len(_recent) > RECENT_MAX:
+        _recent.pop(0).columns.clear()
