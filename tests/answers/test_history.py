@@ -779,22 +779,22 @@ def test_many_files_need_few_descriptors(machine: Machine, monkeypatch: pytest.M
     with Segment(str(first)) as opened:
         recording, block = opened.recording, opened.recording.blocks[0]
         matrix = block.read(range(3))
-    for number in range(2, 151):
+    for number in range(2, 81):
         grown = np.array([[counter(98 + 2 * number)], [counter(99 + 2 * number)]]).T
         rows = [grown[0] if key.metric == "read_bytes" else row for key, row in zip(block.keys, matrix, strict=True)]
         ticks = block.ticks + 2 * (number - 1) * SECOND_NS
         made = recording._replace(blocks=[MemoryBlock(block.strand, ticks, block.keys, np.array(rows))])
         (first.parent / archive.Name(BOOT, number, number).file).write_bytes(dense_file.encode(made, "test"))
-    monkeypatch.setattr(holdings, "OPEN_MAX", 32)
+    monkeypatch.setattr(holdings, "OPEN_MAX", 16)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = max(map(int, os.listdir("/proc/self/fd"))) + 1  # What the tests before this one left open.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 48, limits[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 28, limits[1]))
     try:
         result = machine.archive.select(READ, step="1h", stat="sum")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert result.warnings == ()
-    assert ints(result, READ) == [counter(399) - counter(100)]
+    assert ints(result, READ) == [counter(259) - counter(100)]
 
 
 def test_the_catalogue_says_from_when_to_when(machine: Machine) -> None:

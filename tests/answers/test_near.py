@@ -106,7 +106,7 @@ def spelled(result: Result) -> dict[str, Any]:
     return {**result._asdict(), "times_ns": result.times_ns.tolist(), "columns": columns}
 
 
-@rounds(10, 40)
+@rounds(6, 40)
 def test_answers_from_near_are_those_from_everything(
     recorded: Machine, monkeypatch: pytest.MonkeyPatch, rounds: int
 ) -> None:

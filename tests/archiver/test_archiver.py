@@ -449,7 +449,7 @@ sys.exit(runner.main([sys.argv[1]]))
     [
         ("os.abort()", "killed by SIGABRT"),
         ("time.sleep(1e6)", r"did not end in \d+ s"),
-        ("while True: pass", r"did not end in \d+ s"),
+        pytest.param("while True: pass", r"did not end in \d+ s", marks=pytest.mark.long),
     ],
 )
 def test_data_that_fails_the_job_is_set_aside_and_becomes_a_gap(

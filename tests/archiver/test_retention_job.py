@@ -286,6 +286,7 @@ def held_days(folders: Folders, tier: str) -> float:
     return (max(file.last_ns for file in files) - min(file.first_ns for file in files)) / 1e9 / DAY_S
 
 
+@pytest.mark.long
 def test_a_budget_is_foretold_within_15_percent_from_an_hour_on(
     folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -372,6 +372,7 @@ def _noisy(number: int) -> MemoryStretch:
     return memory_stretch(About(PROCESS, BOOT, "sampler", PUBLIC, SECOND), axis, at, columns, [""])
 
 
+@pytest.mark.long
 def test_merging_a_full_file_takes_a_bounded_memory(tmp_path: Path) -> None:
     """16 MiB of a busy machine: four million rows, whose columns would take 32 MB each."""
     folder = str(tmp_path)

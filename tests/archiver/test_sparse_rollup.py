@@ -384,7 +384,7 @@ def several(folder: str) -> Iterator[str]:
     yield from (f"{folder}/{each}" for each in sorted(os.listdir(folder)))
 
 
-@pytest.mark.parametrize("where", [0.5, 0.1])
+@pytest.mark.parametrize("where", first(1, [0.5, 0.1]))
 def test_a_damaged_file_of_a_tier_is_not_merged(folders: Folders, where: float) -> None:
     readings, _ = history(8, 700, 6)
     parts = parts_of(readings, 14, random.Random(8))
@@ -421,7 +421,7 @@ def lived(hours: int) -> list[MemoryStretch]:
     return made
 
 
-@pytest.mark.parametrize("merges", [False, True])
+@pytest.mark.parametrize("merges", first(1, [True, False]))
 def test_questions_are_answered_when_the_rows_are_gone(
     folders: Folders, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, merges: bool
 ) -> None:

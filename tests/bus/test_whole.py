@@ -14,7 +14,6 @@ from sysmond.bus.wire.names import MANAGER, OBJECT_PATH
 from tests.support.clients import Client, a_client
 from tests.support.clients import RefusedError as RefusedOverBus
 from tests.support.onbus import OLDER, Recorder, a_bus, a_recorder, answer, gdbus, pytestmark
-from tests.support.order import first
 from tests.support.waiting import wait_until
 
 __all__ = ["pytestmark"]
@@ -23,7 +22,7 @@ NO_OPTIONS: dict[str, Any] = {}
 LISTEN = f"type='signal',interface='{MANAGER}',member='Event'"
 
 
-@pytest.fixture(scope="module", params=first(1, ["newest", "oldest"]))
+@pytest.fixture(scope="module", params=["newest", "oldest"])
 def recorder(request: pytest.FixtureRequest) -> Iterator[Recorder]:
     is_older = request.param == "oldest"
     if is_older and not (OLDER / "dbus_fast").is_dir():

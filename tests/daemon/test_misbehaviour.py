@@ -177,7 +177,7 @@ LONG: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("table", first(2, LONG))
+@pytest.mark.parametrize("table", first(1, LONG))
 def test_what_takes_long_on_the_real_time_lane_is_interrupted_or_killed_once(
     trial: Trial, tmp_path: Path, table: str
 ) -> None:

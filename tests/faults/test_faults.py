@@ -67,10 +67,10 @@ def test_every_fault_program_is_run_by_make_and_tried_here(repository: Path) -> 
 
 
 def test_the_self_test_counts_what_it_promises() -> None:
-    result = selftest.run(5, seed=3)
+    result = selftest.run(3, seed=3)
     assert result["ok"], result["problems"]
     assert result.keys() >= {"kills", "ticks", "lost", "bound", "broken_files", "silently_wrong"}
-    assert result["kills"] >= 4
+    assert result["kills"] >= 2
     assert 0 <= result["lost"] <= result["bound"]
     assert result["damaged_copies"] > 100
     assert selftest.line(result).startswith("passed: ")
@@ -78,8 +78,8 @@ def test_the_self_test_counts_what_it_promises() -> None:
 
 
 def test_as_many_are_killed_as_asked_for() -> None:
-    result = selftest.run(3, seed=1, pause_s=0.1, damage=False)
-    assert (result["kills"], result["problems"]) == (3, [])
+    result = selftest.run(2, seed=1, pause_s=0.1, damage=False)
+    assert (result["kills"], result["problems"]) == (2, [])
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])

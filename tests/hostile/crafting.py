@@ -30,7 +30,7 @@ FILTERS: dict[str, Any] = {"compression": "gzip", "compression_opts": 9, "shuffl
 CHUNK = 1 << 16
 # As many elements of eight bytes as an array of a file may have by its bytes.
 MANY = 1 << 23
-ROUNDS_MIN = 10
+ROUNDS_MIN = 4
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 SECOND_NS = 10**9
 DAY_S = 86_400

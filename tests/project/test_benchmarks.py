@@ -93,7 +93,7 @@ def run(repository: Path, program: str, *arguments: str) -> dict[str, Any]:
 
 
 # The others take longer, or many processes.
-SHORT = ("query", "memory")
+SHORT = ("memory",)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,7 @@ def test_what_the_service_costs_is_said_beside_what_it_cost(repository: Path) ->
     assert lines["all parts and what they start, CPU a second"].count("ms") == 2
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(trial.cannot_mount("mkfs.ext4", "losetup")), reason="mounts a file system of its own")
 def test_a_disk_that_nobody_uses_is_let_alone(repository: Path) -> None:
     found = run(repository, "idle", "--seconds", "2")

@@ -33,9 +33,9 @@ from sysmond.ring.writer import RingWriter
 from sysmond.tasks.tables import PROCESS
 from tests.hostile import rings
 from tests.support.longarchive import BOOTED_NS, Row, ring
+from tests.support.order import rounds
 
 SECONDS = 30
-ROUNDS = 20
 
 
 def process(pid: int) -> Row:
@@ -192,8 +192,9 @@ def test_the_first_rows_of_a_writer_are_missing_from_the_second_it_began_in(fold
     assert [gap for gap in result.gaps if gap.cause is Cause.DAMAGED_FILE and gap.start_ns <= whole < gap.end_ns]
 
 
-def test_rings_of_a_killed_daemon_tell_the_truth_or_name_what_is_missing(tmp_path: Path) -> None:
-    found = rings.run(ROUNDS, 7)
+@rounds(6, 20)
+def test_rings_of_a_killed_daemon_tell_the_truth_or_name_what_is_missing(tmp_path: Path, rounds: int) -> None:
+    found = rings.run(rounds, 7)
     assert found["problems"] == []
-    assert found["damages"] == ROUNDS
+    assert found["damages"] == rounds
     assert found["named"]

@@ -3,8 +3,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +23,7 @@ from sysmond.store.coding.dense_coding import SERIES
 from sysmond.store.files import dense_file, invariants
 from sysmond.store.files.packed import fletcher32
 from sysmond.store.of_ring import BootEvent, Hole, MemoryBlock, Recording, SeriesKey, Strand
-from tests.support import longarchive
+from tests.support import longarchive, warm
 from tests.support.longarchive import BOOT, Row, relation
 
 # What no file may cost.
@@ -143,8 +141,7 @@ def run(folders: Folders, *programs: Sequence[str]) -> list[Told]:
     """Run programs over an archive; one that takes too long is ended."""
     places = ["--state-dir", folders.state, "--runtime-dir", folders.runtime]
     asked = json.dumps([[[*program, *places] for program in programs], WAIT_S])
-    said = subprocess.run([sys.executable, "-P", "-c", READERS, asked], capture_output=True, check=True)
-    return [Told(*each) for each in json.loads(said.stdout)]
+    return [Told(*each) for each in json.loads(warm.run(READERS, asked))]
 
 
 def examined(folders: Folders, path: str) -> dict[str, Told]:

@@ -16,7 +16,8 @@ import importlib, json, os, sys, tempfile, time
 
 for line in sys.stdin:
     program, arguments, environ, folder = json.loads(line)
-    for name in ("duckdb", "sysmond.answers.sql.run"):  # When they are first needed.
+    # When they are first needed.
+    for name in ("sysmon_tools.extract", "sysmond.__main__", "sysmond.answers.sql.run", "duckdb"):
         importlib.import_module(name)
     said, complained = tempfile.TemporaryFile(), tempfile.TemporaryFile()
     child = os.fork()

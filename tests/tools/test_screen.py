@@ -206,7 +206,7 @@ def test_where_no_event_is_shown_a_longer_time_is_offered(archive: Archive) -> N
 
 def test_curves_that_are_moved_are_those_that_are_asked_anew(archive: Archive) -> None:
     known, now_ns = Questions(archive), STALL_NS + 3600 * SECOND_NS
-    for away_s in (0, 10, 70, -300, 5000):
+    for away_s in (0, 70, -300):
         asked = Look(View(STALL_NS + away_s * SECOND_NS))
         moved, anew = known.page(asked, now_ns).scene, Questions(archive).page(asked, now_ns).scene
         assert [curve.label for curve in moved.curves] == [curve.label for curve in anew.curves]
