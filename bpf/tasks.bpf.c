@@ -12,9 +12,13 @@ char LICENSE[] SEC("license") = "GPL"; /* Of the two; most of what is called is 
 /* Whether the programs that count bytes of the network are there. */
 const volatile u32 has_network = 0;
 
-/* User space sets the first four and clears the others before each pass; `turn` is the number of the pass. */
+/*
+ * User space sets the first six and clears the others before each pass; `turn` is the number of the reading. Where its
+ * rows find no room there are further passes of the same one, and those are told only what was not told yet.
+ */
 struct pass {
-    u32 full, threads, private, turn;
+    u64 reading; /* When it was begun, which is the number of no other. */
+    u32 full, threads, private, turn, further, pad;
     u32 walked_processes, walked_threads;
     u32 process_count, process_lost, thread_count, thread_lost, private_count, private_lost;
 };
@@ -37,6 +41,7 @@ MAPPED_ARRAY(private_rows, struct private_record, 1);
 /* What was last told of a task: its fingerprints with their CPU time, and what must not be told to be less. */
 struct told {
     u64 process, thread;
+    u64 process_reading, thread_reading; /* In which it was. */
     u64 process_cpu_ns, thread_cpu_ns;
     u64 run_delay_ns, block_delay_ns, user_ns, system_ns;
     struct moved own;
@@ -227,6 +232,9 @@ static __noinline void fill_private(struct private_record *row, struct task_stru
     row->syscall = syscall_of(task, state);
 }
 
+/* Whether an earlier pass of the same reading told of it. */
+#define IS_TOLD(pass, told, kind) ((pass)->further && (told)->kind##_reading == (pass)->reading)
+
 /* A thread by itself. */
 static __noinline int tell_thread(struct pass *pass, struct scratch *scratch, struct task_struct *task)
 {
@@ -236,6 +244,8 @@ static __noinline int tell_thread(struct pass *pass, struct scratch *scratch, st
     u32 number = pass->thread_count;
 
     pass->walked_threads++;
+    if (told && IS_TOLD(pass, told, thread))
+        return 0;
     if (told && told->thread && told->thread_cpu_ns == cpu_ns && !has_turn(pass, task))
         return 0;
     cgroup = cgroup_of(task);
@@ -254,6 +264,7 @@ static __noinline int tell_thread(struct pass *pass, struct scratch *scratch, st
     pass->thread_count++;
     if (told) {
         told->thread = print;
+        told->thread_reading = pass->reading;
         told->thread_cpu_ns = cpu_ns;
     }
     return 0;
@@ -278,7 +289,7 @@ static __noinline int tell_process(struct pass *pass, struct task_struct *task, 
     u32 number = pass->process_count;
 
     pass->walked_processes++;
-    if (told && told->process == print && !pass->full)
+    if (told && (IS_TOLD(pass, told, process) || (told->process == print && !pass->full)))
         return -1;
     /* A thread that was stopped between its end and its account is in no sum, however often: what was told holds. */
     if (told && sum->cpu_ns < told->process_cpu_ns) {
@@ -302,6 +313,7 @@ static __noinline int tell_process(struct pass *pass, struct task_struct *task, 
         STAND(sum, told, own.read_chars);
         STAND(sum, told, own.written_chars);
         told->process = print;
+        told->process_reading = pass->reading;
         told->process_cpu_ns = sum->cpu_ns;
         told->user_ns = sum->user_ns;
         told->system_ns = sum->system_ns;
@@ -357,6 +369,20 @@ static __noinline int sum_threads(struct scratch *scratch, struct task_struct *p
     return before == settlings(account) && !(before & 1);
 }
 
+/* Whether no more is to be told of a process, nor of its threads, in this reading. */
+static __always_inline u32 is_done(struct pass *pass, struct task_struct *process)
+{
+    struct told *told;
+
+    if (!pass->further || pass->threads)
+        return 0;
+    told = bpf_task_storage_get(&tellings, process, NULL, 0);
+    if (!told || told->process_reading != pass->reading)
+        return 0;
+    pass->walked_processes++;
+    return 1;
+}
+
 /* Whether a process of one thread used no CPU time since it was told of, and it is not its turn. */
 static __always_inline u32 rests(struct pass *pass, struct task_struct *process)
 {
@@ -378,6 +404,8 @@ static __noinline int visit(struct pass *pass, struct scratch *scratch, struct t
 
     if (!process->pid)
         return 0; /* Processors at rest are no process. */
+    if (is_done(pass, process))
+        return 0;
     if (process->signal->nr_threads > 1) {
         for (int number = 0; number < TRIES; number++) {
             before = endings(process->signal);

@@ -262,7 +262,7 @@ def test_what_is_loaded_anew_is_gone_over_to(tmp_path: Path, monkeypatch: pytest
     with pinned.loaded(tmp_path):
         shared = Passes(str(tmp_path), "")
         assert shared.records("process", 0, full=True).lost == 0
-        monkeypatch.setattr(loader, "PROCESSES_MAX", 3)
+        monkeypatch.setattr(loader, "PROCESSES_MAX", 1)
         loader.load(loader.LoadRequest(str(tmp_path)))
         assert shared.records("process", 1, full=False).lost == 0  # What is open stays until all is read again.
         assert shared.records("process", 2, full=True).lost > 0

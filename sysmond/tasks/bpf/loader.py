@@ -33,7 +33,10 @@ BTF = "/sys/kernel/btf/vmlinux"
 KALLSYMS = "/proc/kallsyms"
 TASKS_MAX = ("/proc/sys/kernel/threads-max", "/proc/sys/kernel/pid_max")
 
-# Rows of one pass; more are counted. Less where the machine cannot have as many tasks.
+# Rows of one pass: for so many times the tasks that there are now, at least so many, and at most the others; less where
+# the machine cannot have as many. Where more come at once, a reading takes several passes (``walk.PASSES_MAX``).
+ROOM = 4
+TASKS_MIN = 2_048
 PROCESSES_MAX = 16_384
 THREADS_MAX = 32_768
 # Rows and new stacks of one pass over what threads are doing: of all threads, and of those only that run or wait.
@@ -177,16 +180,16 @@ class _Loading:
         objects = asked.objects or objects_of(os.uname().machine)
         self._contents = {name: _content(objects, name) for name in dict.fromkeys(spec.object for spec in PROGRAMS)}
         self._library = Libbpf()
-        tasks = _tasks_max()
+        tasks, processes, threads = _tasks_max(), _room(_processes_now()), _room(_threads_now())
         stacks = STACKS_MAX if asked.sleepers else STACKS_AWAKE_MAX
         self._lengths = {
             "exits": EXITS_BYTES,
             "execs": EXECS_BYTES,
             "cgroups": CGROUPS_BYTES,
             "kills": KILLS_BYTES,
-            "process_rows": min(PROCESSES_MAX, tasks),
-            "private_rows": min(PROCESSES_MAX, tasks),
-            "thread_rows": min(THREADS_MAX, tasks) if asked.threads else 1,
+            "process_rows": min(PROCESSES_MAX, tasks, processes),
+            "private_rows": min(PROCESSES_MAX, tasks, processes),
+            "thread_rows": min(THREADS_MAX, tasks, threads) if asked.threads else 1,
             "state_rows": min(STATES_MAX if asked.sleepers else STATES_AWAKE_MAX, tasks),
             "stack_rows": stacks,
             "told_stacks": KNOWN_PER_STACK * stacks,
@@ -293,6 +296,22 @@ def _tasks_max() -> int:
         with suppress(OSError, ValueError), open(path, "rb") as file:
             limits.append(int(file.read()))
     return max(1, min(limits))
+
+
+def _room(now: int) -> int:
+    """For how many tasks there is to be room: a power of two, so that a few more or less make no map anew."""
+    return max(TASKS_MIN, 1 << (ROOM * now - 1).bit_length())
+
+
+def _processes_now() -> int:
+    with os.scandir("/proc") as there:
+        return sum(entry.name.isdecimal() for entry in there)
+
+
+def _threads_now() -> int:
+    """How many threads there are: the second number of ``1/234`` in /proc/loadavg."""
+    with open("/proc/loadavg", encoding="ascii") as file:
+        return int(file.read().split()[3].partition("/")[2])
 
 
 def _hierarchy() -> int:

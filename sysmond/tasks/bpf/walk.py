@@ -3,14 +3,18 @@
 
 Rows of ``process``, ``thread`` and ``process_private``. A pass takes a fixed number of system calls for any number
 of tasks: with ``snapshot`` one, with ``iterate`` three; and five for each array whose mapping has to grow or shrink
-much. Standard library only: the real-time sampler reads by this.
+much. The arrays have room for several times what ran when they were made; where thousands come at once, a reading
+takes several passes, each of which tells what those before it had no room for. Standard library only: the real-time
+sampler reads by this.
 """
 
 import fcntl
 import os
 import struct
 from contextlib import suppress
+from typing import NamedTuple
 
+from sysmond.base import clock
 from sysmond.errors import Error, refusal
 from sysmond.records import Records, record_bytes
 from sysmond.tasks.bpf.pins import Array, Iterator, PinnedProgram
@@ -19,11 +23,31 @@ from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
 
 # The ways, best first: the names of the pins.
 SNAPSHOT, ITERATE = "snapshot", "iterate"
+# Passes of one reading: so many of the shortest arrays that the loader makes have as many rows as the longest.
+PASSES_MAX = 8
 # ``struct pass`` of bpf/tasks.bpf.c: the request, how many tasks there were, and for each array how many rows
 # it has, and how many had no room.
-_ASKED = struct.Struct("=IIII32x")
-_COUNTS = struct.Struct("=16x8I")
+_ASKED = struct.Struct("=QIIIII36x")
+_COUNTS = struct.Struct("=32x8I")
 _TURN_MAX = 0xFFFFFFFF
+
+
+class _Counts(NamedTuple):
+    """What one pass says of itself: tasks, and for each array rows, and tasks that found no room."""
+
+    walked: int
+    walked_threads: int
+    processes: int
+    processes_lost: int
+    threads: int
+    threads_lost: int
+    privates: int
+    privates_lost: int
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether a further pass would tell more."""
+        return self.processes_lost + self.threads_lost > 0 and self.processes + self.threads > 0
 
 
 class Walk:
@@ -47,21 +71,44 @@ class Walk:
         )
 
     def take(self, *, full: bool, threads: bool) -> PassResult:
-        """Pass over all tasks once: give what changed since the last pass, with ``full`` all.
+        """Read all tasks: give what changed since the last reading, with ``full`` all.
 
-        The rows are the mapped memory itself: they hold until the next pass.
+        The rows are the mapped memory itself, where one pass has all of them: they hold until the next one.
 
         :raises OSError: where the kernel does not run the program.
         """
         self._turn = (self._turn + 1) & _TURN_MAX
-        _ASKED.pack_into(self._control.memory, 0, full, threads, 1, self._turn)
-        self._program.run()
-        walked, walked_threads, *counts = _COUNTS.unpack_from(self._control.memory)
-        processes, processes_lost, of_threads, threads_lost, privates, privates_lost = counts
+        asked = clock.boottime_ns(), full, threads, 1, self._turn
+        counts = self._pass(*asked, 0)
+        of_process, of_thread, of_private = self._rows(counts)
+        if counts.has_lost:
+            pieces = [[bytes(rows)] for rows in (of_process, of_thread, of_private)]
+            for _ in range(PASSES_MAX - 1):
+                del of_process, of_thread, of_private
+                counts = self._pass(*asked, 1)
+                of_process, of_thread, of_private = self._rows(counts)
+                for piece, rows in zip(pieces, (of_process, of_thread, of_private), strict=True):
+                    piece.append(bytes(rows))
+                if not counts.has_lost:
+                    break
+            of_process, of_thread, of_private = (memoryview(b"".join(piece)) for piece in pieces)
         return PassResult(
-            Records(self._process.first(processes), full, processes_lost, walked),
-            Records(self._thread.first(of_threads), full, threads_lost, walked_threads) if threads else None,
-            Records(self._private.first(privates), full, privates_lost, walked),
+            Records(of_process, full, counts.processes_lost, counts.walked),
+            Records(of_thread, full, counts.threads_lost, counts.walked_threads) if threads else None,
+            Records(of_private, full, counts.privates_lost, counts.walked),
+        )
+
+    def _pass(self, *asked: int) -> _Counts:
+        _ASKED.pack_into(self._control.memory, 0, *asked)
+        self._program.run()
+        return _Counts(*_COUNTS.unpack_from(self._control.memory))
+
+    def _rows(self, counts: _Counts) -> tuple[memoryview, memoryview, memoryview]:
+        """The rows of a pass, in mapped memory."""
+        return (
+            self._process.first(counts.processes),
+            self._thread.first(counts.threads),
+            self._private.first(counts.privates),
         )
 
     def close(self) -> None:

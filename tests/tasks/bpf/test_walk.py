@@ -301,8 +301,10 @@ def test_sums_never_sink_while_threads_come_and_go(walk: Walk) -> None:
 
 def test_arrays_that_are_too_short_lose_and_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from sysmond.tasks.bpf import loader  # noqa: PLC0415
+    from sysmond.tasks.bpf import walk as walks  # noqa: PLC0415
 
     monkeypatch.setattr(loader, "PROCESSES_MAX", 8)
+    monkeypatch.setattr(walks, "PASSES_MAX", 1)
     with loaded(tmp_path) as report:
         short = Walk(report["folder"])
         taken = short.take(full=True, threads=True)
