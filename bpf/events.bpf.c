@@ -192,15 +192,22 @@ struct {
 enum { TRACE_SIGNAL_DELIVERED = 0, TRACE_SIGNAL_LOSE_INFO = 4 }; /* It is delivered in both cases. */
 #define PF_KTHREAD 0x00200000
 
+/* Whether a task has a name: two numbers are compared in a tenth of the time in which a text is read. */
+static __always_inline u32 is_called(struct task_struct *task, const char name[COMM_BYTES])
+{
+    const u64 *now = (const u64 *)task->comm, *then = (const u64 *)name;
+
+    return now[0] == then[0] && now[1] == then[1];
+}
+
 /* The lock of the target's signals is held: two that are sent to one process do not write at once. */
 SEC("tp_btf/signal_generate")
 int signalled(u64 *context)
 {
     u32 signal = context[0];
-    struct task_struct *target = (void *)context[2], *sending;
+    struct task_struct *target = (void *)context[2], *sending, *first;
     s32 result = context[4];
     struct sender *sender;
-    u64 start_ns;
 
     if ((result != TRACE_SIGNAL_DELIVERED && result != TRACE_SIGNAL_LOSE_INFO) || !ends_by(target, signal))
         return 0;
@@ -214,15 +221,18 @@ int signalled(u64 *context)
     sender = bpf_task_storage_get(&senders, target->group_leader, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
     if (!sender)
         return 0;
-    start_ns = sending->group_leader->start_boottime;
-    if (sender->pid != (u32)sending->tgid || sender->start_ns != start_ns) { /* Else it is the same again. */
-        sender->pid = sending->tgid;
-        sender->start_ns = start_ns;
-        sender->is_ancestor = descends(target, sending->tgid);
-    }
+    first = sending->group_leader;
     sender->signal = signal;
     sender->uid = sending->cred->uid.val;
-    bpf_probe_read_kernel_str(sender->comm, COMM_BYTES, sending->group_leader->comm);
+    if (sender->pid != (u32)sending->tgid || sender->start_ns != first->start_boottime) { /* Else it is the same again. */
+        sender->pid = sending->tgid;
+        sender->start_ns = first->start_boottime;
+        sender->is_ancestor = descends(target, sending->tgid);
+    } else if (is_called(first, sender->comm)) {
+        return 0;
+    }
+    __builtin_memset(sender->comm, 0, COMM_BYTES);
+    bpf_probe_read_kernel_str(sender->comm, COMM_BYTES, first->comm);
     return 0;
 }
 

@@ -146,6 +146,27 @@ def test_a_process_of_several_threads_has_one_sender(witness: Witness, how: str,
     assert len(witness.told_of(victim.pid)) == 1
 
 
+NAMED = """
+import os, sys
+pid, *pairs = sys.argv[1:]
+for name, number in zip(pairs[::2], pairs[1::2]):
+    open("/proc/self/comm", "w").write(name)
+    os.kill(int(pid), int(number))
+"""
+
+
+@runs_here
+@pytest.mark.parametrize("senders", [1, 2])
+def test_a_sender_has_the_name_that_it_had_then_and_nothing_of_an_earlier_one(witness: Witness, senders: int) -> None:
+    waits, ends = ("a-longer-name", str(int(signal.SIGUSR1))), ("brief", str(int(signal.SIGTERM)))
+    blocked = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])"
+    with child(blocked) as victim:
+        for words in [(*waits, *ends)] if senders == 1 else [waits, ends]:
+            subprocess.run([*PYTHON, NAMED, str(victim.pid), *words], check=True)
+        row = witness.end_of(victim)
+    assert (row["signal"], row["sender_comm"]) == (signal.SIGTERM, b"brief")
+
+
 # Four numbers of a timer: 10 ms from now, once.
 TIMER = """
 import ctypes, signal
