@@ -214,7 +214,7 @@ def killed_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
         dying(name, os)
 
 
-@pytest.mark.parametrize("stride", first(1, [9, 1]))  # What is odd is now before a call, now after it.
+@pytest.mark.parametrize("stride", first(1, [17, 1]))  # What is odd is now before a call, now after it.
 def test_whoever_is_killed_leaves_what_the_next_one_completes(
     folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
 ) -> None:
@@ -426,7 +426,7 @@ def test_questions_are_answered_when_the_rows_are_gone(
     folders: Folders, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, merges: bool
 ) -> None:
     monkeypatch.setattr(top, "FIRST", 20)
-    stretches = lived(2)
+    stretches = lived(1)
     for number, stretch in enumerate(stretches, 1):
         put(folders, number, [stretch])
         roll_up(folders)

@@ -81,7 +81,7 @@ def test_every_program_begins_there() -> None:
     assert {point.module for point in points} == {entry.__name__}
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", first(1, PROGRAMS))
 def test_who_ignores_interrupts_goes_on_doing_so(program: str, tmp_path: Path) -> None:
     """A shell has what it runs in the background ignore them."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -24,7 +24,9 @@ BY_EACH_WAY = pytest.mark.parametrize(
     "has_bpf",
     [
         pytest.param(True, id="BPF", marks=pytest.mark.skipif(bool(why_not()), reason=why_not() or "BPF")),
-        pytest.param(False, id="proc", marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root")),
+        pytest.param(
+            False, id="proc", marks=[pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
+        ),
     ],
 )
 

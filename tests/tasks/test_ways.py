@@ -136,12 +136,16 @@ WITHOUT_BPFFS = "umount -l -q /sys/fs/bpf || true"
 @pytest.mark.parametrize(
     ("prefix", "why"),
     [
-        (within(WITHOUT_BTF), "the kernel is without BTF"),
         (within(drop=CAPABILITIES), "no permission: it takes CAP_BPF and CAP_PERFMON"),
-        (within(drop="-perfmon,-sys_admin"), "no permission: it takes CAP_PERFMON"),
-        (within(WITHOUT_BPFFS, drop="-sys_admin"), "/sys/fs/bpf: no BPF file system is mounted there, expected one"),
+        pytest.param(within(WITHOUT_BTF), "the kernel is without BTF", marks=pytest.mark.long),
+        pytest.param(within(drop="-perfmon,-sys_admin"), "no permission: it takes CAP_PERFMON", marks=pytest.mark.long),
+        pytest.param(
+            within(WITHOUT_BPFFS, drop="-sys_admin"),
+            "/sys/fs/bpf: no BPF file system is mounted there, expected one",
+            marks=pytest.mark.long,
+        ),
     ],
-    ids=["no BTF", "no capabilities", "one capability", "no bpffs"],
+    ids=["no capabilities", "no BTF", "one capability", "no bpffs"],
 )
 def test_without_bpf_the_next_ways_are_gone(recorder: Recorder, prefix: list[str], why: str) -> None:
     recorder.prefix = prefix

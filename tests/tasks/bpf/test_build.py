@@ -75,6 +75,7 @@ def test_without_clang_it_is_a_wheel_without_them(repository: Path, tmp_path: Pa
     assert objects(zipfile.ZipFile(wheel).namelist()) == set()
 
 
+@pytest.mark.long
 @needs_clang
 def test_what_is_built_does_not_depend_on_where(wheel: Path, repository: Path, tmp_path: Path) -> None:
     another = built(sources(repository, tmp_path / "another folder"), os.environ["PATH"])
