@@ -11,7 +11,9 @@ from typing import Any, Self
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.segment import Segment
 from rich.status import Status
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text as RichText
 
@@ -52,6 +54,11 @@ class Text(RichText):
         for part in parts:
             made.append(*part) if isinstance(part, tuple) else made.append(part)
         return made
+
+
+def segment(text: str, style: str) -> Segment:
+    """A line of one style, for who lays it out himself."""
+    return Segment(printable(text), Style.parse(style))
 
 
 def console() -> Console:

@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from sysmon_tools.grid import Field, clipped, length
 from sysmon_tools.screen.question import SheetRows
-from sysmon_tools.show import Text
+from sysmon_tools.show import Text, segment
 from sysmond.base.terminal import printable
 
 # A text is cut to that, but for the last column, which has the rest of the line.
@@ -42,9 +42,10 @@ class Lines(Widget):
         self._lines: Sequence[Text] = ()
 
     def draw(self, lines: Sequence[Text]) -> None:
-        """Show these lines."""
-        self._lines = lines
-        self.refresh()
+        """Show these lines; where they are those of before, nothing is drawn."""
+        if [(line, line.style) for line in lines] != [(line, line.style) for line in self._lines]:
+            self._lines = lines
+            self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """Give a line, as wide as there is room."""
@@ -81,6 +82,8 @@ class TableLines(ScrollView, can_focus=False):
         # How long the texts of some columns may be.
         self.lengths: Mapping[str, int] = {}
         self._stays = stays
+        # The texts of rows that were seen, by place, and how wide each is.
+        self._spelled: dict[int, list[tuple[str, int]]] = {}
         self._left = 0
         self._widths: dict[str, int] = {}
         self._names: tuple[str, ...] = ()
@@ -92,6 +95,7 @@ class TableLines(ScrollView, can_focus=False):
         """Show these rows; where they are of the same columns, no column becomes narrower."""
         before = self._meaning()
         self.rows = rows
+        self._spelled.clear()
         self._head = 1 + any(field.unit for field in rows.fields)
         names = tuple(field.name for field in rows.fields)
         if bool(rows.before) != self._is_tree:
@@ -99,10 +103,11 @@ class TableLines(ScrollView, can_focus=False):
         if names != self._names:
             self._names, self._widths, self._left, self.at = names, {}, 0, 0
         elif before and self._is_following:
-            self.at = next((at for at in range(len(rows.order)) if self._meaning(at) == before), self.at)
+            # Most rows differ in the first text: no other of them is spelled.
+            telling = [(field.cell, before[field.name]) for field in rows.every if field.name in before]
+            same = (at for at, row in enumerate(rows.order) if all(cell(row) == text for cell, text in telling))
+            self.at = next(same, self.at)
         self.at = max(0, min(self.at, len(rows.order) - 1))
-        for number in range(self.scroll_offset.y, min(self.scroll_offset.y + self.page_rows(), len(rows.order))):
-            self._row(number)  # So that the heading is as wide as what is below it.
         self.virtual_size = Size(self.size.width, len(rows.order) + self._head)
         self._is_following = True
         self._follow()
@@ -125,6 +130,7 @@ class TableLines(ScrollView, can_focus=False):
     def aside(self, count: int) -> None:
         """Leave out so many more columns behind the first, or fewer."""
         self._left = max(0, min(self._left + count, len(self.rows.fields) - 2))
+        self._spelled.clear()
         self.refresh()
 
     def search(self, text: str, step: int = 1) -> bool:
@@ -158,9 +164,16 @@ class TableLines(ScrollView, can_focus=False):
     def render_line(self, y: int) -> Strip:
         """Give a line of the heading, or a row."""
         if y < self._head:
+            top = self.scroll_offset.y
+            for at in range(top, min(top + self.page_rows(), len(self.rows.order))):
+                self._texts(at)  # So that the heading is as wide as what is below it.
             return _strip(self._heading(y), self)
         at = self.scroll_offset.y + y - self._head
-        return _strip(self._row(at) if at < len(self.rows.order) else Text(), self)
+        if at >= len(self.rows.order):
+            return _strip(Text(), self)
+        is_hit = self.searched and at != self.at and self._has(at)
+        row = segment(self._row(at), "reverse" if at == self.at else "yellow" if is_hit else "")
+        return Strip([row]).adjust_cell_length(self.size.width)
 
     def on_click(self, event: events.Click) -> None:
         """Choose a column by its heading, or a row; twice goes into it."""
@@ -176,11 +189,11 @@ class TableLines(ScrollView, can_focus=False):
         if event.chain > 1:
             self.post_message(self.Chosen())
 
-    def _meaning(self, at: int | None = None) -> tuple[str | None, ...]:
-        if not self.rows.order:
-            return ()
-        cells = self.rows.cells(self.at if at is None else at)
-        return tuple(cells[name] for name in self._stays if name in cells)
+    def _meaning(self) -> dict[str, str | None]:
+        """What tells the row below the cursor from others."""
+        row = self.rows.order[self.at] if self.rows.order else None
+        telling = [field for field in self.rows.every if field.name in self._stays]
+        return {} if row is None else {field.name: field.cell(row) for field in telling}
 
     def _follow(self) -> None:
         """Scroll to where the cursor is seen."""
@@ -210,13 +223,23 @@ class TableLines(ScrollView, can_focus=False):
             parts += [(padded, "bold reverse" if field.name == self.rows.by and not y else "bold"), (_BETWEEN, "")]
         return Text.assemble(*parts)
 
-    def _row(self, at: int) -> Text:
-        row = self.rows.order[at]
-        shown = self._shown()
+    def _row(self, at: int) -> str:
         cells = []
-        note = self.note(self.rows.cells(at)) if self.note else ""
+        for field, (text, wide) in zip(self._shown(), self._texts(at), strict=True):
+            spaces = " " * (self._width(field) - wide)
+            cells.append(text + spaces if field.is_text else spaces + text)
+        return _BETWEEN.join(cells)
+
+    def _texts(self, at: int) -> list[tuple[str, int]]:
+        """The texts of a row, which is spelled once, and how wide each is: so wide its column becomes at least."""
+        if at in self._spelled:
+            return self._spelled[at]
+        cells = self.rows.cells(at)
+        shown = self._shown()
+        self._spelled[at] = texts = []
+        note = self.note(cells) if self.note else ""
         for field in shown:
-            text = printable(field.cell(row) or "–" if field.is_text else field.cell(row) or "-")
+            text = printable(cells[field.name] or ("–" if field.is_text else "-"))
             if self.rows.before and field.name in _TREE_COLUMNS:
                 text = self.rows.before[at] + text
             if field is not shown[-1]:
@@ -226,12 +249,8 @@ class TableLines(ScrollView, can_focus=False):
                 if field.name in _NAMES:
                     text += note
                 self._widths[field.name] = max(self._widths.get(field.name, 0), length(text))
-            spaces = " " * max(0, self._width(field) - length(text))
-            cells.append(text + spaces if field.is_text else spaces + text)
-        line = Text(_BETWEEN.join(cells), "reverse" if at == self.at else "")
-        if self.searched and at != self.at and self._has(at):
-            line.stylize("yellow")
-        return line
+            texts.append((text, length(text)))
+        return texts
 
 
 def _strip(line: Text, widget: Widget) -> Strip:

@@ -51,10 +51,15 @@ class SheetRows(NamedTuple):
     hidden: Sequence[Field] = ()
     starts_ns: Sequence[int] = ()
 
+    @property
+    def every(self) -> Sequence[Field]:
+        """The fields, also those that are not shown."""
+        return (*self.fields, *self.hidden)
+
     def cells(self, at: int) -> dict[str, str | None]:
         """The texts of a row as they are, by the names of their columns; ``at``: its place in the order."""
         row = self.order[at]
-        return {field.name: field.cell(row) for field in (*self.fields, *self.hidden)}
+        return {field.name: field.cell(row) for field in self.every}
 
     def started_ns(self, at: int) -> int:
         """When what a row is about began, in UTC nanoseconds; 0 where that is not known."""
