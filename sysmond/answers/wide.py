@@ -160,7 +160,9 @@ def match(
     def derived() -> Sequence[SeriesKey]:
         from sysmond.answers.series import derived  # noqa: PLC0415  few ask for them
 
-        return derived.named(line, known)
+        matchers = [paths.Matcher(pattern) for pattern in patterns]
+        tables = {table for table in {key.table for key in known} if any(one.table(table) for one in matchers)}
+        return derived.named(line, [key for key in known if key.table in tables])
 
     try:
         return [SeriesKey(*key) for key in paths.select(patterns, known, (), derived, line.aliases)], {}

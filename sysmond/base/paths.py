@@ -9,7 +9,7 @@ row that is about the whole system. A wildcard in an instance also stands for ``
 import fnmatch
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sysmond.base.model import series_path
@@ -134,27 +134,45 @@ def select(
     """
     known = list(dict.fromkeys(series))
     order = {one: number for number, one in enumerate(known)}
-    # There are far fewer names than series: each is held against a pattern once.
-    by_name: dict[tuple[str, str], list[Series]] = {}
-    for one in known:
-        by_name.setdefault((one[0], one[1]), []).append(one)
+    by_name = _by_name(known)
     chosen: dict[Series, None] = {}
     named: list[Series] | None = None
+    named_by: _ByName = {}
     for pattern in patterns:
         matcher = Matcher(pattern)
-        named_so = [group for name, group in by_name.items() if matcher.metric(*name)]
-        matching = sorted(
-            (one for group in named_so for one in group if matcher.instance(one[2])), key=order.__getitem__
-        )
+        matching = sorted(_meant(matcher, by_name), key=order.__getitem__)
         if not matching and not is_wild(pattern.metric):
-            named = list(derived()) if named is None else named
-            matching = [one for one in named if matcher.series(*one)]
+            if named is None:
+                named = list(derived())
+                named_by = _by_name(named)
+                order |= {one: len(known) + number for number, one in enumerate(named)}
+            matching = sorted(_meant(matcher, named_by), key=order.__getitem__)
             if not matching:
                 raise UsageError(_unknown(pattern, matcher, [*known, *named], others, aliases(), declared))
         if not matching:
             raise UsageError(_unknown(pattern, matcher, known, others, aliases(), declared))
         chosen.update(dict.fromkeys(matching))
     return list(chosen)
+
+
+_ByName = dict[str, dict[str, list[Series]]]
+
+
+def _by_name(series: Iterable[Series]) -> _ByName:
+    """Series by table and metric: of these there are far fewer, so each is held against a pattern once."""
+    by_name: _ByName = {}
+    for one in series:
+        by_name.setdefault(one[0], {}).setdefault(one[1], []).append(one)
+    return by_name
+
+
+def _meant(matcher: Matcher, by_name: _ByName) -> Iterator[Series]:
+    """Those that a pattern means."""
+    for table, metrics in by_name.items():
+        if matcher.table(table):
+            for metric, group in metrics.items():
+                if matcher.metric(table, metric):
+                    yield from (one for one in group if matcher.instance(one[2]))
 
 
 def _unknown(

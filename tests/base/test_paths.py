@@ -144,3 +144,19 @@ def test_a_boot_is_found_by_its_beginning_or_counted_back(boot: str | int, found
 def test_what_is_no_boot_or_several_is_refused(boot: str | int) -> None:
     with pytest.raises(UsageError, match="boots are recorded|no such boot"):
         paths.find_boot(boot, ["aa", "ab12", "cc"])
+
+
+def test_metrics_are_held_against_a_pattern_only_where_their_table_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    series = [(f"table{number}", f"metric{other}", "x") for number in range(50) for other in range(20)]
+    asked: list[tuple[str, str]] = []
+    plain = paths.Matcher.metric
+
+    def metric(matcher: paths.Matcher, table: str, name: str) -> bool:
+        asked.append((table, name))
+        return plain(matcher, table, name)
+
+    monkeypatch.setattr(paths.Matcher, "metric", metric)
+    chosen = paths.select([paths.parse("table7/metric3"), paths.parse("table7/late")], series, derived=lambda: [
+        ("table7", "late", "x"), ("table8", "late", "x")])  # fmt: skip
+    assert chosen == [("table7", "metric3", "x"), ("table7", "late", "x")]
+    assert {table for table, _ in asked} == {"table7"}
