@@ -107,11 +107,12 @@ def parse(content: bytes) -> int:
 
 
 def stalled(waited_us: Mapping[str, int], *, is_lately: bool) -> Iterator[str]:
-    """Which resources woke us, by how long tasks waited for each since the last look: the one that was longest.
+    """Which resources woke us, by how long tasks waited for each since the last look.
 
-    ``is_lately``: that look was a moment ago, so whatever was waited for so long is one.
+    ``is_lately``: that look was a moment ago, so what was waited for about as long as a stall lasts is one, and nothing
+    else: Linux (6.18) wakes who has just begun to watch though nobody waits. Otherwise it is the longest.
     """
-    worst = max(waited_us, key=lambda resource: waited_us[resource] / STALLED_US[resource])
-    for resource, waited in waited_us.items():
-        if resource == worst or (is_lately and waited >= STALLED_US[resource]):
-            yield resource
+    if is_lately:
+        yield from (resource for resource, waited in waited_us.items() if waited >= STALLED_US[resource] // 2)
+    else:
+        yield max(waited_us, key=lambda resource: waited_us[resource] / STALLED_US[resource])

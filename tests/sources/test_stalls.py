@@ -34,13 +34,12 @@ def test_how_long_was_waited_is_read() -> None:
         (500_000, 0, True, ["memory"]),
         (500_000, 1_200_000, True, ["memory", "io"]),
         (500_000, 1_200_000, False, ["memory"]),  # Who waited a little each second stalled nothing.
-        (100_000, 900_000, True, ["io"]),
-        (0, 0, True, ["memory"]),
+        (100_000, 900_000, True, ["io"]),  # The rest of it was before the last look.
+        (30_000, 38_000, True, []),  # The kernel wakes who has just begun to watch.
+        (30_000, 38_000, False, ["memory"]),
     ],
 )
-def test_the_resource_that_was_waited_for_longest_woke_us(
-    memory_us: int, io_us: int, *, lately: bool, expected: list[str]
-) -> None:
+def test_what_was_waited_for_woke_us(memory_us: int, io_us: int, *, lately: bool, expected: list[str]) -> None:
     assert list(stalled({"memory": memory_us, "io": io_us}, is_lately=lately)) == expected
 
 
