@@ -109,7 +109,7 @@ class Queryable(Protocol):
     def catalogue(self, *patterns: str, boot: str | int | None = None, derived: bool = False) -> "list[Entry]":
         """List what is recorded."""
 
-    def long_tables(self, *, boot: str | int | None = None) -> "list[LongEntry]":
+    def long_tables(self, *patterns: str, boot: str | int | None = None) -> "list[LongEntry]":
         """List the long tables that are recorded."""
 
     def select(  # noqa: PLR0913  as there
@@ -503,7 +503,7 @@ def _list(archive: Queryable, options: argparse.Namespace, chosen: str) -> list[
 
     start_ns, end_ns = _range_ns(options, archive.now())
     recorded: dict[str, Entry | LongEntry] = {}
-    long_tables = archive.long_tables(boot=options.boot)
+    long_tables = archive.long_tables(*options.paths, boot=options.boot)
     warnings = list(archive.warnings)
     for path in options.paths:
         is_meant = naming(path)

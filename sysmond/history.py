@@ -165,28 +165,35 @@ class Archive:
                 for key in sorted(chosen)
             ]
 
-    def long_tables(self, *, boot: str | int | None = None) -> list[LongEntry]:
+    def long_tables(self, *patterns: str, boot: str | int | None = None) -> list[LongEntry]:
         """The tables of processes and the like of which anything has been recorded, sorted; ``records`` asks them.
 
-        Among them is ``event``, where anything happened.
+        With ``patterns`` those so called, and no file of others is opened. Among them is ``event``, where anything
+        happened.
         """
         from sysmond.answers import event_rows  # noqa: PLC0415  who asks for wide tables needs none of it
         from sysmond.store import events  # noqa: PLC0415  as above
         from sysmond.store.census import Census  # noqa: PLC0415  as above
 
+        names = [paths.naming(pattern) for pattern in patterns or ("*",)]
+
+        def is_meant(table: str) -> bool:
+            return any(is_called(table) for is_called in names)
+
         with closing(Census(self.place, self._classes)) as census:
             if boot is None:
-                extents = census.extents()
+                extents = census.extents(is_meant)
             else:
                 from sysmond.answers import wide  # noqa: PLC0415  as above
                 from sysmond.store.timeline import Timeline  # noqa: PLC0415  as above
 
                 with closing(Timeline(self.place, self._classes)) as line:
-                    extents = census.extents(wide.find_boot(line, boot))
-        with suppress(UsageError):  # Of a boot of which there are only rows of long tables.
-            where = self.place, self._classes
-            happened = events.outermost(*where) if boot is None else events.read(*where, boot=boot)
-            extents += event_rows.entries(happened)
+                    extents = census.extents(is_meant, wide.find_boot(line, boot))
+        if is_meant(EVENTS):
+            with suppress(UsageError):  # Of a boot of which there are only rows of long tables.
+                where = self.place, self._classes
+                happened = events.outermost(*where) if boot is None else events.read(*where, boot=boot)
+                extents += event_rows.entries(happened)
         self.warnings = census.warnings
         return sorted(extents)
 
@@ -484,11 +491,12 @@ class SavedAnswer(Archive):
             for path in sorted(chosen)
         ]
 
-    def long_tables(self, *, boot: str | int | None = None) -> list[LongEntry]:
+    def long_tables(self, *patterns: str, boot: str | int | None = None) -> list[LongEntry]:
         """As of an archive: the table whose rows were saved, if it is a long one."""
         self._refuse(SeriesRequest(boot=boot))
         times_ns, saved = self._saved.times_ns, self._saved
-        if not saved.table or not len(times_ns):
+        is_meant = not patterns or any(paths.naming(pattern)(saved.table) for pattern in patterns)
+        if not saved.table or not len(times_ns) or not is_meant:
             return []
         span = int(times_ns.min()), int(times_ns.max())
         return [LongEntry(saved.table, "row", "", *span, saved.step_ns, saved.sensitivity)]

@@ -176,7 +176,8 @@ def points(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer: 
     try:
         entries = archive.catalogue(path)
     except UsageError:
-        entries = [entry for entry in archive.long_tables() if entry.path == path.partition("/")[0]]
+        table = path.partition("/")[0]
+        entries = [entry for entry in archive.long_tables(table) if entry.path == table]
         if not entries:
             raise
     if len(entries) != 1:

@@ -153,9 +153,13 @@ class Census:
             pass
         return None
 
-    def extents(self, boot: str | None = None) -> list[LongEntry]:
-        """The long tables that are recorded, sorted by name: what their first and last files say; of one ``boot``."""
-        return [extent for table in self.tables() if (extent := self.extent(table, boot))]
+    def extents(self, is_meant: Callable[[str], bool], boot: str | None = None) -> list[LongEntry]:
+        """The long tables that are recorded, sorted by name: what their first and last files say; of one ``boot``.
+
+        ``is_meant``: chooses by name.
+        """
+        meant = filter(is_meant, self.tables())
+        return [extent for table in meant if (extent := self.extent(table, boot))]
 
     def extent(self, table: str, boot: str | None = None) -> LongEntry | None:
         """What the first and last files of a table say; None where nothing of it is recorded."""

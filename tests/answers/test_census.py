@@ -305,6 +305,15 @@ def test_the_list_has_every_long_table_from_its_first_reading_to_its_last(folder
     assert [each.path for each in Archive(folders, classes=[Sensitivity.PUBLIC]).long_tables()] == ["process"]
 
 
+def test_the_list_opens_no_file_of_a_table_that_is_not_meant(folders: Folders, opened: list[str]) -> None:
+    put(folders, stretch(PROCESS, range(100, 110), [(0, process(5))]), 1)
+    put(folders, stretch(COMMAND, [120, 130], [(0, process(5))], sensitivity=Sensitivity.RESTRICTED), 1)
+    for patterns, expected in ((("proc*",), ["process"]), (("command", "disk"), ["command"]), (("disk/*",), [])):
+        opened.clear()
+        assert [each.path for each in Archive(folders).long_tables(*patterns)] == expected
+        assert {Path(path).parent.parent.name for path in opened} == set(expected)
+
+
 def test_the_list_opens_few_files(folders: Folders, opened: list[str]) -> None:
     for number in range(FILES):
         begin = 100 + 10 * number
