@@ -21,6 +21,7 @@ import sysmond
 from sysmon_tools import extract, output
 from sysmond.base.clock import SECOND_NS, Relation, relation
 from sysmond.base.model import Cause, Semantics, Sensitivity
+from sysmond.base.paths import naming
 from sysmond.base.result import Answered, Column, Entry, Explanation, Gap, Lacking, LongEntry, Result
 from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.machine.lock import only_one
@@ -51,7 +52,9 @@ class FakeArchive:
     def catalogue(self, *patterns: str, boot: str | int | None = None, derived: bool = False) -> list[Entry]:
         return self.entries
 
-    def long_tables(self, *, boot: str | int | None = None) -> list[LongEntry]:
+    def long_tables(self, *patterns: str, boot: str | int | None = None) -> list[LongEntry]:
+        if patterns and not any(naming(pattern)("process") for pattern in patterns):
+            return []
         end_ns = START_NS + 3 * SECOND_NS
         return [LongEntry("process", "process", "All.", START_NS, end_ns, SECOND_NS, Sensitivity.PUBLIC)]
 
