@@ -6,8 +6,9 @@ Source: the kernel's ``Documentation/admin-guide/sysctl/``, ``mm/transhuge.rst``
 table host, governors in cpu_frequency. Standard library only.
 """
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Any
@@ -19,6 +20,8 @@ from sysmond.probe import Host, Row
 
 DISKS_MAX = 256
 LENGTH_MAX = 64
+# The kernel makes what it says of one processor after the other, as far as it is read.
+CPUINFO_BYTES = 1024
 CPUINFO, BLOCK = "/proc/cpuinfo", "/sys/block"
 SYSCTL = (
     "vm.swappiness", "vm.dirty_ratio", "vm.dirty_background_ratio", "vm.dirty_bytes", "vm.dirty_background_bytes",
@@ -69,16 +72,52 @@ class KernelSettings:
         """Know of nothing."""
         self._before: dict[str, str] = {}
         self._is_compared = False
+        self._values: dict[str, tuple[bytes, str]] = {}
+        self._plan: tuple[tuple[int, ...], str] = (), ""
+        self._booted: dict[str, str] = {}
 
     def read(self, host: Host) -> Iterator[Row]:
         """Give a row for each setting that this machine has, and tell of those that are others than before.
 
         While a machine starts nothing is told: what it is when that is over is compared with the boot before.
         """
-        values = dict(settings(host))
+        values = dict(self._settings(host))
         if clock_gettime(CLOCK_BOOTTIME) >= SETTLED_S:
-            self._compare(host, values | dict(_booted_with(host)))
+            self._booted = self._booted or dict(_booted_with(host))
+            self._compare(host, values | self._booted)
         return ((name, (value,)) for name, value in values.items())
+
+    def _settings(self, host: Host) -> Iterator[tuple[str, str]]:
+        """Each setting by name. What has one place stays open: nearly always it is what it was, and not parsed anew."""
+        for name, path in FILES.items():
+            if value := self._value(name, _content(host.read, path)):
+                yield name, value
+        for disk in host.names(BLOCK)[:DISKS_MAX]:
+            name = f"io_scheduler.{disk}"
+            if value := self._value(name, _content(host.read_anew, f"{BLOCK}/{disk}/queue/scheduler")):
+                yield name, value
+        if microcode := _microcode(host):
+            yield "microcode", microcode
+        if host.runtime:
+            yield PLAN, self._number_of_plan(f"{host.runtime}/plan.json")
+
+    def _value(self, name: str, content: bytes) -> str:
+        known, value = self._values.get(name, (b"", ""))
+        if known != content:
+            value = parse(content)
+            self._values[name] = content, value
+        return value
+
+    def _number_of_plan(self, path: str) -> str:
+        """By what number it is known what is recorded: the plan is replaced as a whole, or stays."""
+        try:
+            there = os.stat(path)
+            identity: tuple[int, ...] = (there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns)
+        except OSError:
+            identity = ()
+        if identity != self._plan[0] or not self._plan[1]:
+            self._plan = identity, f"{crc32(_content(Host().read_anew, path)):08x}"
+        return self._plan[1]
 
     def _compare(self, host: Host, values: dict[str, str]) -> None:
         before = self._before or (noted(f"{host.folder}/{NOTE}") if host.folder else {}) or values
@@ -103,22 +142,16 @@ class KernelSettings:
         return {}
 
 
-def settings(host: Host) -> Iterator[tuple[str, str]]:
-    """Each setting by name. None of the files stays open."""
-    disks = host.names(BLOCK)[:DISKS_MAX]
-    schedulers = {f"io_scheduler.{disk}": f"{BLOCK}/{disk}/queue/scheduler" for disk in disks}
-    for name, path in {**FILES, **schedulers}.items():
-        if value := parse(_content(host, path)):
-            yield name, value
-    if match := _MICROCODE.search(_content(host, CPUINFO)):
-        yield "microcode", match[1].decode("ascii", "replace")
-    if host.runtime:
-        yield PLAN, f"{crc32(_content(Host(), f'{host.runtime}/plan.json')):08x}"
+def _microcode(host: Host) -> str:
+    with suppress(OSError), open(host.root + CPUINFO, "rb", buffering=0) as file:
+        if match := _MICROCODE.search(file.read(CPUINFO_BYTES)):
+            return match[1].decode("ascii", "replace")
+    return ""
 
 
 def _booted_with(host: Host) -> Iterator[tuple[str, str]]:
     for name, path in BOOTED_WITH.items():
-        if line := " ".join(_content(host, path).decode("utf-8", "replace").split()):
+        if line := " ".join(_content(host.read_anew, path).decode("utf-8", "replace").split()):
             yield name, "".join(filter(str.isprintable, line))[:BOOTED_LENGTH_MAX]
 
 
@@ -139,8 +172,8 @@ def shaped(values: Any) -> dict[str, str]:  # noqa: ANN401  as JSON has it
     return {name: value[:BOOTED_LENGTH_MAX] for name, value in texts.items()}
 
 
-def _content(host: Host, path: str) -> bytes:
+def _content(read: Callable[[str], bytes], path: str) -> bytes:
     try:
-        return host.read_anew(path)
+        return read(path)
     except OSError:
         return b""

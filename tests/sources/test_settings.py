@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings: what they are, and that each change is told once, also by a reader that begins anew."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ def host_of(root: Path) -> Host:
 
 
 def told(settings: KernelSettings, host: Host) -> list[tuple[str, str]]:
+    host.new_tick()
     list(settings.read(host))
     return [event[1:3] for event in host.take_events()]
 
@@ -131,3 +133,23 @@ def test_a_damaged_note_is_none(root: Path, content: str) -> None:
     host = host_of(root)
     (root.parent / "lane/setting.seen").write_text(content)
     assert told(KernelSettings(), host) == []
+
+
+OPENED: list[str] = []
+sys.addaudithook(lambda event, said: OPENED.append(str(said[0])) if event == "open" else None)
+
+
+def test_what_stays_as_it_is_is_not_opened_again(root: Path) -> None:
+    plan = root.parent / "plan.json"
+    plan.write_text("{}")
+    settings, host = KernelSettings(), host_of(root)
+    assert told(settings, host) == []
+    OPENED.clear()
+    assert told(settings, host) == []
+    again = {path.removeprefix(str(root)) for path in OPENED}
+    assert again.isdisjoint({str(plan), "/proc/sys/vm/swappiness", "/sys/kernel/mm/transparent_hugepage/enabled"})
+    assert "/sys/block/sda/queue/scheduler" in again, "a disk may go"
+    plan.write_text('{"another": 1}')
+    write(root, "proc/sys/vm/swappiness", "10\n")
+    assert [subject for subject, _ in told(settings, host)] == ["vm.swappiness", PLAN]
+    host.close()
