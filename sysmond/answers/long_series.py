@@ -122,6 +122,8 @@ def _of_pattern(
     """Ask for the rows that one pattern means, and lay those of each thing below each other."""
     when, table = asked.when, records.newest(*place, pattern.table)
     offer, key = records.offer_of(table, is_raw=asked.raw), key_of(table)
+    if {metric.name for metric in table.metrics if metric.is_text}.issuperset(key):  # A plugin's, called by texts.
+        raise UsageError(f"path {pattern.text!r}: {paths.is_long(table.name)}")
     is_stepped = lasts(table) and not asked.raw
     if stats is not None and not lasts(table) and not asked.is_whole:
         check_has_statistics(table.name, stats)
