@@ -209,6 +209,8 @@ def silent(
     for table, absent in sorted(missing.items()):
         edges = np.flatnonzero(np.diff(absent & view.inside, prepend=False, append=False)).tolist()
         for first, after in zip(edges[::2], edges[1::2], strict=True):
+            if _is_between_readings(view, absent, first, after):
+                continue
             span = int(view.axis.first[first]), int(view.axis.last[after - 1]) + interval_ns
             # What is recorded of one instance explains nothing of another one.
             for name in things.names(table):
@@ -216,6 +218,17 @@ def silent(
                     last_ns = end_ns - interval_ns
                     utc_ns = line.moment_ns(boot, start_ns), line.moment_ns(boot, last_ns) + interval_ns
                     yield Gap(*utc_ns, table, *_why_silent(line, boot, table, start_ns))
+
+
+def _is_between_readings(view: "TrackView", absent: BoolArray, first: int, after: int) -> bool:
+    """Whether a table was just not due at these rows of a view: another of its interval was read out of turn."""
+    axis, interval_ns = view.axis, view.track.lineage.interval_ns
+    has_before = first > 0 and not absent[first - 1]
+    has_after = after < len(absent) and not absent[after]
+    begin_ns = int(axis.last[first - 1] if has_before else axis.first[first])
+    end_ns = int(axis.first[after] if has_after else axis.last[after - 1])
+    limit_ns = interval_ns * GAP_FACTOR if has_before and has_after else interval_ns
+    return (has_before or has_after) and end_ns - begin_ns < limit_ns
 
 
 def _why_silent(line: "Timeline", boot: str, table: str, tick_ns: int) -> tuple[Cause, str]:
