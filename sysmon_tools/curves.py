@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.paths import not_recorded
 from sysmond.base.result import Column, Float64Array, Gap, Result
 from sysmond.errors import Error
 from sysmond.history import Archive
@@ -24,6 +25,8 @@ SETTLED_NS = 5 * SECOND_NS
 HOST_BACK_NS = 600 * SECOND_NS
 # How far beyond the usual a bucket is that the cursor jumps to, in deviations from the median.
 SPIKE = 4.0
+# What a unit has to differ by for anybody to notice.
+_NOTICED = {"%": 1.0, "B/s": 64 * 1024.0, "Cel": 1.0}
 
 
 class Curve(NamedTuple):
@@ -54,6 +57,7 @@ _WANTED = (
     _Wanted("Network", "B/s", ("network/received_bytes", "network/sent_bytes"), "sum"),
     _Wanted("Hottest", "Cel", ("temperature/value",)),
 )
+_NOT_THERE = {not_recorded(pattern.partition("/")[0]) for wanted in _WANTED for pattern in wanted.patterns}
 # Devices whose bytes are those of other devices, or of memory.
 _COUNTED_ELSEWHERE = ("dm-", "loop", "md", "ram", "zram")
 
@@ -131,7 +135,8 @@ class CurveWindow:
         except Error:
             return False
         self.gaps = list(dict.fromkeys([*self.gaps, *result.gaps]))
-        self.warnings += result.warnings
+        # That a machine has no sensors, nobody asked.
+        self.warnings += [said for said in result.warnings if said not in _NOT_THERE]
         at = (result.times_ns - self._start_ns) // self._step_ns
         inside = (at >= first) & (at < last)
         for one in wanted:
@@ -187,8 +192,9 @@ def spike(curves: Sequence[Curve], forward: Callable[[int], bool], number: int =
             continue
         usual[at] = median = float(np.median(known))
         deviation = max(float(np.median(np.abs(known - median))), abs(median) / 20, 1e-9)
+        high_from = median + max(SPIKE * deviation, _NOTICED.get(curve.unit, 0.0))
         with np.errstate(invalid="ignore"):
-            far[at] = set(np.flatnonzero(curve.values > median + SPIKE * deviation).tolist())
+            far[at] = set(np.flatnonzero(curve.values > high_from).tolist())
     high = set().union(*far.values())
     begins = high - {bucket + 1 for bucket in high}
     begin = min(filter(forward, begins), key=lambda begin: abs(begin - number), default=None)

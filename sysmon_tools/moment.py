@@ -33,7 +33,7 @@ EVENTS_MAX = 200
 
 
 class ProcessShare(NamedTuple):
-    """What a process used: ``cpu_percent`` of one CPU, bytes resident and a second of the disk; None if unknown."""
+    """What a process used: ``cpu_percent`` of one CPU, bytes resident on average, bytes of the disk a second."""
 
     pid: int
     comm: str
@@ -163,13 +163,13 @@ def look(
     )
 
 
-_COLUMNS = "pid,comm,username,cpu,rss:last,read_bytes,written_bytes,state"
+_COLUMNS = "pid,comm,username,cpu,rss,read_bytes,written_bytes,state"
 _KEYS: dict[str, Callable[[ProcessShare], float | None]] = {
     "cpu": lambda share: share.cpu_percent,
     "memory": lambda share: share.resident_bytes,
     "disk": lambda share: share.disk_bytes_s,
 }
-_BY = {"cpu": ("cpu",), "memory": ("rss:last",), "disk": ("read_bytes", "written_bytes")}
+_BY = {"cpu": ("cpu",), "memory": ("rss",), "disk": ("read_bytes", "written_bytes")}
 
 
 def processes(archive: Archive, view: View) -> list[ProcessShare]:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 def open(  # noqa: A001  the name that readers expect: history.open()
-    *,
     state_dir: str | os.PathLike[str] | None = None,
+    *,
     runtime_dir: str | os.PathLike[str] | None = None,
     user: bool = False,
     system: bool = False,

@@ -59,6 +59,10 @@ def read(
     return Times(now_ns, start_ns, end_ns, length(step))
 
 
+# Shorter than the shortest interval.
+_STEP_NS_MIN = 1_000_000
+
+
 def moment(said: Moment, now: Relation | None = None) -> int:
     """A point in time, in UTC nanoseconds; ``now``: when it is said, where that is not now.
 
@@ -127,8 +131,18 @@ def _length_ns(step: SupportsIndex | timedelta | np.timedelta64) -> int:
             return _in_ns(step)
         if isinstance(step, timedelta):
             return step // _MICROSECOND * 1000 + int(getattr(step, "nanoseconds", 0))
-        return operator.index(step)
+        return _long_enough(operator.index(step))
     except (TypeError, ValueError, OverflowError) as problem:
         raise UsageError(
             f"step {step!r}: expected a text such as '10s', a timedelta, a numpy.timedelta64, or nanoseconds"
         ) from problem
+
+
+def _long_enough(step_ns: int) -> int:
+    """Refuse what must be seconds, or their parts: nothing is read so often.
+
+    :raises ValueError: for those.
+    """
+    if 0 < step_ns < _STEP_NS_MIN:
+        raise ValueError(step_ns)
+    return step_ns

@@ -106,7 +106,7 @@ def test_what_is_no_moment_is_one_line(said: Any) -> None:
         times.moment(said)
 
 
-@pytest.mark.parametrize("step", [1.5, b"1s", np.timedelta64("NaT"), datetime(2025, 3, 1, tzinfo=UTC)], ids=repr)
+@pytest.mark.parametrize("step", [10, 1.5, b"1s", np.timedelta64("NaT"), datetime(2025, 3, 1, tzinfo=UTC)], ids=repr)
 def test_what_is_no_step_is_one_line(step: Any) -> None:
     with pytest.raises(UsageError, match=r"^step .*: expected a text such as"):
         times.length(step)

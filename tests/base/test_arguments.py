@@ -38,6 +38,7 @@ def test_what_is_wrong_is_refused_by_its_name(name: str, tmp_path: Path) -> None
 
 def test_places_may_be_paths(tmp_path: Path) -> None:
     assert history.open(state_dir=tmp_path).state_dir == str(tmp_path)
+    assert history.open(tmp_path).state_dir == str(tmp_path)
     for name in ("state_dir", "runtime_dir"):
         with pytest.raises(UsageError, match=f"^{name} 5: expected a text or a path$"):
             history.open(**{name: 5})  # type: ignore[arg-type]

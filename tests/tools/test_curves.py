@@ -3,9 +3,10 @@
 
 import random
 
+import numpy as np
 import pytest
 
-from sysmon_tools.curves import BUCKETS, Curve, CurveWindow
+from sysmon_tools.curves import BUCKETS, Curve, CurveWindow, spike
 from sysmond.base.clock import SECOND_NS
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders
@@ -56,3 +57,17 @@ def test_who_goes_a_little_further_asks_nothing(folders: Folders, monkeypatch: p
         for number in range(1, 6):
             window.at(start_ns + (first + way * number) * step_ns, step_ns, NOW_NS)
         assert not asked
+
+
+def test_what_nobody_would_notice_is_no_spike() -> None:
+    values = np.zeros(BUCKETS)
+    values[20], values[40] = 9.0, 1e6
+    found = spike([Curve("Network", "B/s", values)], lambda _: True, 20)
+    assert found is not None
+    assert found.number == 40
+
+
+def test_that_a_machine_has_no_sensors_is_no_warning(folders: Folders) -> None:
+    window = CurveWindow(Archive(folders))
+    assert window.at(STALL_NS - 300 * SECOND_NS, 10 * SECOND_NS, NOW_NS)
+    assert window.warnings == []
