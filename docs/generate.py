@@ -124,7 +124,7 @@ LEFT_OUT = (
     ("entropy (`entropy_avail`)", "Since Linux 5.18 it is always 256."),
     (
         "how much of inotify is used",
-        "No file says so: descriptors of all processes would be walked, and the limits are those of each user.",
+        "No file has it: the descriptors of all processes would have to be read, and there are limits for each user.",
     ),
     ("counts of routes", "The whole table would be asked for, and that of a router has a million."),
     (
@@ -141,10 +141,10 @@ LEFT_OUT = (
     ),
     ("`cpuinfo_cur_freq`; registers of processors, as `turbostat` reads them", "A reading interrupts an idle CPU."),
     (
-        "power of a battery that tells only current and voltage",
+        "power of a battery that reports only current and voltage",
         "Their product is not what it measured; it is derived, not recorded.",
     ),
-    ("serial numbers of batteries, addresses of wireless devices", "They tell whose it is."),
+    ("serial numbers of batteries, addresses of wireless devices", "They reveal whose it is."),
     (
         "network bytes of a process by interface",
         "Where a process sends, the route is not chosen yet; where it is, mostly another process runs.",
@@ -369,7 +369,7 @@ def events() -> str:
         )
         for name, kind in KINDS.items()
     )
-    return "\n".join([EVENTS_HEAD, *table(("kind", "what happened", "told by", "seen"), rows)]) + "\n"
+    return "\n".join([EVENTS_HEAD, *table(("kind", "what happened", "reported by", "seen"), rows)]) + "\n"
 
 
 def _tellers(kind: EventKind, probes: set[str]) -> Iterator[str]:

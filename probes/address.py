@@ -18,20 +18,20 @@ NOWHERE = "none"
 ADDRESS = Table(
     "address",
     per="address",
-    doc=f"Addresses of network interfaces, as eth0 192.0.2.7/24: the first {ADDRESSES_MAX}. Those that mean nothing"
-    " beyond their link or this machine do not count.",
+    doc=f"Addresses of network interfaces, such as eth0 192.0.2.7/24: the first {ADDRESSES_MAX}. Those that mean"
+    " nothing beyond their link or this machine do not count.",
     metrics=(
-        state("version", "4 or 6, of the Internet Protocol.", "RTM_GETADDR ifa_family"),
-        state("temporary", "1 if it is one of those that IPv6 changes for privacy, 0 if not.", "IFA_F_TEMPORARY"),
+        state("version", "Version of the Internet Protocol: 4 or 6.", "RTM_GETADDR ifa_family"),
+        state("temporary", "1 for a temporary IPv6 address (privacy extensions), otherwise 0.", "IFA_F_TEMPORARY"),
     ),
 )
 ROUTE = Table(
     "route",
     per="family",
-    doc="Which way packets to the world would go, of ipv4 and ipv6.",
+    doc="The default route of IPv4 and of IPv6: where packets to the rest of the world go.",
     metrics=(
-        text("interface", f"By which interface; {NOWHERE}: nowhere.", "RTM_GETROUTE RTA_OIF"),
-        text("gateway", f"Over which gateway; {NOWHERE}: directly.", "RTM_GETROUTE RTA_GATEWAY"),
+        text("interface", f"The interface it uses; {NOWHERE} if there is no route.", "RTM_GETROUTE RTA_OIF"),
+        text("gateway", f"The gateway it uses; {NOWHERE} if it goes out directly.", "RTM_GETROUTE RTA_GATEWAY"),
     ),
 )
 

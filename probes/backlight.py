@@ -18,13 +18,15 @@ LIGHTS_MAX = 64
 BACKLIGHT = Table(
     "backlight",
     per="device",
-    doc="Backlights of screens and keyboards, as they are set.",
+    doc="The brightness that backlights of screens and keyboards are set to.",
     metrics=(
-        gauge("brightness", "1", "The level that is set; 0 may be off, or dim.", origin="brightness"),
+        gauge("brightness", "1", "The level it is set to; 0 may mean off, or dim.", origin="brightness"),
         gauge("max", "1", "The highest level.", origin="max_brightness"),
     ),
     answers=Answers(
-        derived=(Derived("share", "%", "brightness / max * 100", "How bright it is set, of what it can."),)
+        derived=(
+            Derived("share", "%", "brightness / max * 100", "The brightness it is set to, as a share of the highest."),
+        )
     ),
 )
 

@@ -49,14 +49,15 @@ def _gauge(name: str, unit: str, doc: str, scale: int, field: str) -> Metric:
 BATTERY = Table(
     "battery",
     per="battery",
-    doc="Batteries of this machine, of a UPS and of mice and the like, as their own electronics report them. Most have"
-    " either energy or charge. Of long numbers in names (addresses, serial numbers) the last four characters stay.",
+    doc="Batteries of this machine, of a UPS and of mice and similar devices, as their own"
+    " electronics report them. Most have either energy or charge. Long numbers in names"
+    " (addresses, serial numbers) are cut to their last four characters.",
     metrics=(
         text("status", "Charging, Discharging, Not charging, Full or Unknown.", f"{PREFIX}STATUS"),
         _gauge(
             "capacity",
             "%",
-            "Charge left, of what it holds when full; some firmware tells more than 100.",
+            "Charge left, as a share of a full charge; some firmware reports more than 100.",
             0,
             "CAPACITY",
         ),
@@ -71,19 +72,21 @@ BATTERY = Table(
         _gauge("voltage", "V", "Voltage at its terminals.", MICRO, "VOLTAGE_NOW"),
         _gauge("voltage_design", "V", "Lowest voltage at its terminals, as designed.", MICRO, "VOLTAGE_MIN_DESIGN"),
         _gauge("temperature", "°C", "Its temperature.", 1, "TEMP"),
-        _gauge("cycles", "1", "Full charges so far; absent if it does not count them.", 0, "CYCLE_COUNT"),
+        _gauge("cycles", "1", "Charge cycles so far; absent if it does not count them.", 0, "CYCLE_COUNT"),
         _gauge("time_to_empty", "s", "Time until it is empty, by its own estimate.", 0, "TIME_TO_EMPTY_NOW"),
         _gauge("time_to_full", "s", "Time until it is full, by its own estimate.", 0, "TIME_TO_FULL_NOW"),
-        _gauge("charge_start", "%", "Charging begins below this, as set.", 0, "CHARGE_CONTROL_START_THRESHOLD"),
-        _gauge("charge_end", "%", "Charging ends at this, as set.", 0, "CHARGE_CONTROL_END_THRESHOLD"),
+        _gauge(
+            "charge_start", "%", "Charging starts below this level, as configured.", 0, "CHARGE_CONTROL_START_THRESHOLD"
+        ),
+        _gauge("charge_end", "%", "Charging stops at this level, as configured.", 0, "CHARGE_CONTROL_END_THRESHOLD"),
         state("present", "1 if a battery is inserted.", f"{PREFIX}PRESENT"),
         state("discharging", "1 while it discharges, otherwise 0; absent if unknown.", f"{PREFIX}STATUS"),
         text("level", "Critical, Low, Normal, High or Full; some report only this.", f"{PREFIX}CAPACITY_LEVEL"),
-        text("condition", "Good, Overheat, Dead and the like, as judged by its electronics.", f"{PREFIX}HEALTH"),
+        text("condition", "Its condition as judged by its electronics: Good, Overheat, Dead …", f"{PREFIX}HEALTH"),
         text("technology", "Chemistry, such as Li-ion.", f"{PREFIX}TECHNOLOGY"),
         text("type", "Battery or UPS.", f"{PREFIX}TYPE"),
         text(
-            "scope", "System if it feeds this machine, Device if it feeds another, such as a mouse.", f"{PREFIX}SCOPE"
+            "scope", "System if it powers this machine, Device if it powers another, such as a mouse.", f"{PREFIX}SCOPE"
         ),
         text("model", "Name of the model.", f"{PREFIX}MODEL_NAME"),
     ),
@@ -93,23 +96,23 @@ BATTERY = Table(
                 "health",
                 "%",
                 "min(energy_full / energy_design, charge_full / charge_design) * 100",
-                "What is left of its energy, or charge, when full, as designed.",
+                "Health: energy (or charge) when full, as a share of what was designed.",
             ),
             Derived(
                 "time_left",
                 "s",
                 "min(energy / max(power, -power), charge / max(current, -current)) / discharging * 3600",
-                "How long it lasts at this power, or current; only of one that is discharged.",
+                "How long it will last at this power, or current; only while it discharges.",
             ),
-            Derived("power_by_current", "W", "voltage * current", "Power of one that does not measure it."),
+            Derived("power_by_current", "W", "voltage * current", "Power, for a battery that does not measure it."),
         )
     ),
 )
 MAINS = Table(
     "mains",
     per="supply",
-    doc="What feeds this machine beside batteries: mains adapters, USB and USB-PD, wireless chargers. Of USB-PD voltage"
-    " and current are those that were negotiated.",
+    doc="What powers this machine besides batteries: mains adapters, USB and USB-PD, wireless"
+    " chargers. With USB-PD, voltage and current are the negotiated ones.",
     metrics=(
         state("online", "1 if power comes from it; 2 if at a programmable voltage.", f"{PREFIX}ONLINE"),
         _gauge("voltage", "V", "Voltage now.", MICRO, "VOLTAGE_NOW"),

@@ -27,8 +27,9 @@ def _errors(name: str, field: str, doc: str) -> Metric:
 BTRFS = Table(
     "btrfs",
     per="device:kind",
-    doc="Space of btrfs by its first device and what the space is for: data, metadata or system. When all of a disk is"
-    " allotted and metadata is full, nothing can be written, though df(1) has free space.",
+    doc="Space of each btrfs, named by its first device, by what it is for: data, metadata or system."
+    " When the whole disk is allocated and metadata is full, nothing can be written, even if"
+    " df(1) shows free space.",
     metrics=(
         _size("size", "total_bytes", "Space allocated to this kind of data."),
         _size("used", "bytes_used", "How much of it is in use."),
@@ -42,7 +43,7 @@ BTRFS = Table(
 BTRFS_DEVICE = Table(
     "btrfs_device",
     per="device:number",
-    doc="Devices of btrfs by the first of their file system and their number in it; since Linux 5.14.",
+    doc="Devices of each btrfs, named by the first device of the file system and their number in it; since Linux 5.14.",
     metrics=(
         _errors("write_errors", "write_errs", "Writes that failed."),
         _errors("read_errors", "read_errs", "Reads that failed."),

@@ -30,7 +30,7 @@ MICRO = 1_000_000
 
 _ID = state(
     "id",
-    "The cgroup's number, which no other one has: another number under the same name is another cgroup.",
+    "The cgroup's unique number: a different number under the same name is a different cgroup.",
     "inode of its folder",
 )
 
@@ -58,15 +58,16 @@ def _pressure(resource: str) -> tuple[Metric, ...]:
 CGROUP = Table(
     "cgroup",
     per="cgroup",
-    doc="What each control group, with all below it, uses; / is all that is seen. A cgroup made again under its old"
-    " name begins with counters of 0 and without any at the second reading.",
+    doc="What each control group uses, including all groups below it; / is everything that is"
+    " visible. The counters of a cgroup that is created again under its old name start again from"
+    " 0.",
     metrics=(
         _ID,
         counter("cpu_usage", "s", "CPU time used.", 6, "cpu.stat usage_usec; v1 cpuacct.usage"),
         counter("cpu_user", "s", "CPU time used in user mode.", 6, "cpu.stat user_usec; v1 cpuacct.stat user"),
         counter("cpu_system", "s", "CPU time used in the kernel.", 6, "cpu.stat system_usec; v1 cpuacct.stat system"),
-        counter("cpu_periods", "1", "Periods in which a limit of CPU time was in force.", 0, "cpu.stat nr_periods"),
-        counter("cpu_throttled_periods", "1", "Periods in which that limit was hit.", 0, "cpu.stat nr_throttled"),
+        counter("cpu_periods", "1", "Periods in which a CPU time limit was in force.", 0, "cpu.stat nr_periods"),
+        counter("cpu_throttled_periods", "1", "Periods in which that limit was reached.", 0, "cpu.stat nr_throttled"),
         counter(
             "cpu_throttled",
             "s",
@@ -126,7 +127,7 @@ def pressure(content: bytes) -> tuple[int, ...]:
     for line in content.splitlines():
         kind, avg10, _, _, total = line.split()
         if avg10[-3:-2] != b"." or avg10[:6] != b"avg10=" or total[:6] != b"total=":
-            raise ValueError(f"pressure: {line[:80]!r}; avg10=0.00 avg60=0.00 avg300=0.00 total=0 is its form")
+            raise ValueError(f"pressure: {line[:80]!r}; avg10=0.00 avg60=0.00 avg300=0.00 total=0 is the expected form")
         values[kind] = int(total[6:]), int(avg10[6:-3] + avg10[-2:])
     return *values[b"some"], *values[b"full"]
 
@@ -199,9 +200,10 @@ class Cgroups:
 IO = Table(
     "cgroup_io",
     per="cgroup:device",
-    doc="What each control group, with all below it, moved to and from each block device; an instance is PATH:DEVICE,"
-    " as /system.slice/ssh.service:sda. Only where the io (v1: blkio) controller is on. The costs are those of the"
-    " io.cost controller. Made again: as in the table cgroup.",
+    doc="What each control group, including all groups below it, transferred to and from each block"
+    " device; an instance is PATH:DEVICE, such as /system.slice/ssh.service:sda. Only where the"
+    " io (v1: blkio) controller is enabled. Costs are those of the io.cost controller. If a"
+    " cgroup is created again: see the table cgroup.",
     metrics=(
         _ID,
         counter("read_bytes", "B", "Bytes read.", 0, "io.stat rbytes; v1 blkio.throttle.io_service_bytes Read"),
@@ -210,10 +212,12 @@ IO = Table(
         counter("reads", "1", "Reads.", 0, "io.stat rios; v1 blkio.throttle.io_serviced Read"),
         counter("writes", "1", "Writes.", 0, "io.stat wios; v1 blkio.throttle.io_serviced Write"),
         counter("discards", "1", "Discards.", 0, "io.stat dios; v1 … Discard"),
-        counter("cost_usage", "s", "Device time that it was charged for.", 6, "io.stat cost.usage"),
+        counter("cost_usage", "s", "Device time it was charged for.", 6, "io.stat cost.usage"),
         counter("cost_wait", "s", "Time in which its requests waited for budget.", 6, "io.stat cost.wait"),
-        counter("cost_indebt", "s", "Time in which it was in debt of device time.", 6, "io.stat cost.indebt"),
-        counter("cost_indelay", "s", "Time in which it was slowed down for its debt.", 6, "io.stat cost.indelay"),
+        counter("cost_indebt", "s", "Time in which it owed device time.", 6, "io.stat cost.indebt"),
+        counter(
+            "cost_indelay", "s", "Time in which it was slowed down because of that debt.", 6, "io.stat cost.indelay"
+        ),
         gauge("cost_vrate", "%", "Pace of the device's budget, for / only.", 2, "io.stat cost.vrate"),
     ),
 )
@@ -247,7 +251,7 @@ def _device(number: bytes) -> str:
     """
     major, _, minor = number.partition(b":")
     if not (major.isdigit() and minor.isdigit()):
-        raise ValueError(f"device {number[:80]!r}; expected major:minor, as 8:0")
+        raise ValueError(f"device {number[:80]!r}; expected major:minor, such as 8:0")
     return number.decode()
 
 
@@ -331,10 +335,10 @@ def _joined(parts: Sequence[Devices | None]) -> Devices:
 
 TREE = Table(
     "cgroup_tree",
-    doc="How many control groups there are, and what the limit leaves out.",
+    doc="How many control groups there are, and how many the limit leaves out.",
     metrics=(
-        gauge("cgroups", "1", "Cgroups that are recorded, / included.", 0, "folders"),
-        gauge("left_out", "1", "Cgroups that the limit leaves out, those below them not counted.", 0, "folders"),
+        gauge("cgroups", "1", "Cgroups that are recorded, including /.", 0, "folders"),
+        gauge("left_out", "1", "Cgroups that the limit leaves out, not counting those below them.", 0, "folders"),
         gauge("dying", "1", "Cgroups that were removed and that the kernel cannot free yet.", 0, "cgroup.stat"),
         text("hierarchies", "What is mounted: cgroup2, and the controllers of version 1.", "mountinfo"),
     ),
@@ -373,17 +377,17 @@ def _words(host: Host, path: str) -> dict[bytes, bytes]:
 OWNER = Table(
     "cgroup_owner",
     per="cgroup",
-    doc="Whom each control group belongs to, as its path tells: the cgroups of containers, units and sessions, those"
-    " below them left out.",
+    doc="What each control group belongs to, according to its path: the cgroups of containers, units"
+    " and sessions, but not those below them.",
     metrics=(
         _ID,
         text("runtime", "docker, containerd, cri-o, podman, lxc or nspawn; oci if unknown.", "path"),
         text("container", "Id or name of the container.", "path"),
-        text("pod", "UID of the pod of Kubernetes.", "path"),
-        text("unit", "Unit of systemd.", "path"),
-        text("user_unit", "Unit of a user's systemd.", "path"),
-        text("slice", "Slice of systemd.", "path"),
-        text("session", "Session of logind.", "path"),
+        text("pod", "UID of the Kubernetes pod.", "path"),
+        text("unit", "The systemd unit.", "path"),
+        text("user_unit", "The unit of the user's systemd.", "path"),
+        text("slice", "The systemd slice.", "path"),
+        text("session", "The logind session.", "path"),
     ),
 )
 
@@ -406,7 +410,7 @@ class Owners:
                 yield path, (next(filter(None, inodes)), *(word or ABSENT for word in whose))
 
 
-_LIMIT = Option("limit", LIMIT, "How many cgroups at most; those nearest to / come first.", low=1, high=32768)
+_LIMIT = Option("limit", LIMIT, "The most cgroups recorded; those nearest to / come first.", low=1, high=32768)
 
 
 def _descriptors(default: int) -> Option:
@@ -418,7 +422,7 @@ def _descriptors(default: int) -> Option:
 def sysmond_probes() -> list[Probe]:
     """Offer the tables ``cgroup``, ``cgroup_io``, ``cgroup_tree`` and ``cgroup_owner``."""
     slow = Lane.BACKGROUND
-    owners = Option("limit", OWNERS, "How many cgroups at most: a ring keeps about 1000 texts.", low=1, high=1000)
+    owners = Option("limit", OWNERS, "The most cgroups recorded: a ring holds about 1000 texts.", low=1, high=1000)
     return [
         Probe(CGROUP, Cgroups().read, FAST_S, slow, options=(_LIMIT, _descriptors(DESCRIPTORS))),
         Probe(IO, CgroupIo().read, FAST_S, slow, options=(_LIMIT, _descriptors(LIMIT))),

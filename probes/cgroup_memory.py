@@ -23,7 +23,7 @@ UNLIMITED = 2**61
 
 _ID = state(
     "id",
-    "The cgroup's number, which no other one has: another number under the same name is another cgroup.",
+    "The cgroup's unique number: a different number under the same name is a different cgroup.",
     "inode of its folder",
 )
 
@@ -89,14 +89,15 @@ def _stat_origin(name: str, v1: str) -> str:
 MEMORY = Table(
     "cgroup_memory",
     per="cgroup",
-    doc="What the memory of each control group, with all below it, consists of, and how often it was short. Only where"
-    " the memory controller is on. Made again: as in the table cgroup.",
+    doc="What the memory of each control group, including all groups below it, consists of, and how"
+    " often it ran short. Only where the memory controller is enabled. If a cgroup is created"
+    " again: see the table cgroup.",
     metrics=(
         _ID,
         gauge("peak", "B", "The most memory charged so far.", 0, "memory.peak; v1 memory.max_usage_in_bytes"),
         gauge("swap", "B", "Memory that is swapped.", 0, "memory.swap.current; v1 memory.stat total_swap"),
         gauge("swap_peak", "B", "The most swap used so far.", 0, "memory.swap.peak"),
-        gauge("zswap", "B", "Compressed memory that its swapped memory takes.", 0, "memory.zswap.current"),
+        gauge("zswap", "B", "Memory taken by its compressed swap (zswap).", 0, "memory.zswap.current"),
         *(
             counter(
                 f"events_{name}",
@@ -238,7 +239,8 @@ _NUMA = (
 NUMA = Table(
     "cgroup_numa",
     per="cgroup:node",
-    doc="On which NUMA nodes the memory of each control group, with all below it, lies; an instance is PATH:N0.",
+    doc="The NUMA nodes that hold the memory of each control group, including all groups below it; an"
+    " instance is PATH:N0.",
     metrics=(
         _ID,
         *(
@@ -297,34 +299,37 @@ class Numa:
 LIMITS = Table(
     "cgroup_limits",
     per="cgroup",
-    doc="What each control group may use at most, what is kept for it, and its share where there is not enough. A limit"
-    " that is not set is absent. Only those of the controllers that are on.",
+    doc="The limits of each control group, what is protected for it, and its share when there is not"
+    " enough for all. A limit that is not set is absent. Only for controllers that are enabled.",
     metrics=(
         _ID,
         gauge("cpu_quota", "s", "CPU time that it may use in each period.", 6, "cpu.max 1; v1 cpu.cfs_quota_us"),
         gauge("cpu_period", "s", "Length of that period.", 6, "cpu.max 2; v1 cpu.cfs_period_us"),
-        gauge("cpu_weight", "1", "Its share of CPU time beside its neighbours, 100 by default.", 0, "cpu.weight"),
+        gauge("cpu_weight", "1", "Its share of CPU time relative to its siblings, 100 by default.", 0, "cpu.weight"),
         gauge("cpu_shares", "1", "The same in version 1, 1024 by default.", 0, "v1 cpu.shares"),
-        gauge("memory_max", "B", "Upper limit: more is never charged.", 0, "memory.max; v1 memory.limit_in_bytes"),
-        gauge("memory_high", "B", "Above it, tasks are held back and made to reclaim.", 0, "memory.high"),
-        gauge("memory_low", "B", "Below it, others are reclaimed from first.", 0, "memory.low"),
-        gauge("memory_min", "B", "Below it, nothing is reclaimed.", 0, "memory.min"),
-        gauge("memory_soft", "B", "Above it, it is reclaimed from first.", 0, "v1 memory.soft_limit_in_bytes"),
+        gauge("memory_max", "B", "Hard limit: more is never charged.", 0, "memory.max; v1 memory.limit_in_bytes"),
+        gauge(
+            "memory_high", "B", "Above this, its tasks are slowed down and have to reclaim memory.", 0, "memory.high"
+        ),
+        gauge("memory_low", "B", "Below this, memory is reclaimed from others first.", 0, "memory.low"),
+        gauge("memory_min", "B", "Below this, none of its memory is reclaimed.", 0, "memory.min"),
+        gauge("memory_soft", "B", "Above this, its memory is reclaimed first.", 0, "v1 memory.soft_limit_in_bytes"),
         gauge("swap_max", "B", "More is never swapped.", 0, "memory.swap.max"),
-        gauge("zswap_max", "B", "More is never swapped into compressed memory.", 0, "memory.zswap.max"),
+        gauge("zswap_max", "B", "More is never put into compressed swap (zswap).", 0, "memory.zswap.max"),
         gauge("memory_and_swap_max", "B", "More of both is never charged.", 0, "v1 memory.memsw.limit_in_bytes"),
         gauge("pids_max", "1", "Upper limit of tasks.", 0, "pids.max"),
-        gauge("pids_peak", "1", "The most tasks there were so far.", 0, "pids.peak"),
-        counter("pids_failures", "1", "Tasks that were not made for that limit.", 0, "pids.events max"),
-        gauge("io_weight", "1", "Its share of devices beside its neighbours.", 0, "io.weight; v1 blkio.weight"),
+        gauge("pids_peak", "1", "The most tasks so far.", 0, "pids.peak"),
+        counter("pids_failures", "1", "Tasks that could not be created because of that limit.", 0, "pids.events max"),
+        gauge("io_weight", "1", "Its share of device time relative to its siblings.", 0, "io.weight; v1 blkio.weight"),
         state("frozen", "0: it runs; 1: it is frozen, or about to be.", "cgroup.freeze"),
         text("cpus", "CPUs it may run on.", "cpuset.cpus.effective; v1 cpuset.effective_cpus"),
         text("nodes", "Memory nodes it may use.", "cpuset.mems.effective; v1 cpuset.effective_mems"),
-        text("controllers", "Controllers that are on for it.", "cgroup.controllers"),
-        state("oom_group", "0: one task of it is killed for lack of memory; 1: all of it.", "memory.oom.group"),
+        text("controllers", "Controllers enabled for it.", "cgroup.controllers"),
+        state("oom_group", "When memory runs out: 0 one of its tasks is killed, 1 all of them.", "memory.oom.group"),
         state(
             "zswap_writeback",
-            "0: nothing of it is written to swap devices, compressed or not; 1: may be. A 0 above it counts, too.",
+            "0 if none of its memory may be written to swap devices from zswap, 1 if it may; a 0 in a"
+            " group above it applies, too.",
             "memory.zswap.writeback",
         ),
     ),
@@ -393,7 +398,7 @@ def sysmond_probes() -> list[Probe]:
 
     The last is off: where there is one node, it says what the first does, and the kernel sums it for every node.
     """
-    limit = Option("limit", LIMIT, "How many cgroups at most; those nearest to / come first.", low=1, high=32768)
+    limit = Option("limit", LIMIT, "The most cgroups recorded; those nearest to / come first.", low=1, high=32768)
     slow = Lane.BACKGROUND
     return [
         Probe(MEMORY, Memory().read, MEMORY_S, slow, options=(limit,), told_kinds=(KIND,)),

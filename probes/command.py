@@ -18,7 +18,9 @@ def sysmond_probes() -> list[Probe]:
             records=Commands().records,
             privilege="CAP_BPF and CAP_PERFMON for the loader, or CAP_SYS_PTRACE for programs of others",
             options=(
-                Option("mask", default=True, doc="Whether *** stands for what looks like a secret in a command line."),
+                Option(
+                    "mask", default=True, doc="Whether what looks like a secret in a command line is replaced by ***."
+                ),
             ),
         )
     ]

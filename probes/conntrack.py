@@ -22,18 +22,19 @@ def _times(name: str, field: str, doc: str) -> Metric:
 
 CONNTRACK = Table(
     "conntrack",
-    doc="Connections that the packet filter tracks, for NAT and stateful rules. When the table is full, new ones are"
-    " dropped. The kernel counts in 32 bits: when the sum of all CPUs has wrapped, that is a counter reset.",
+    doc="Connections that the packet filter tracks, for NAT and stateful rules. When the table is"
+    " full, new ones are dropped. The kernel's counters have 32 bits: when their sum wraps, that"
+    " is a counter reset.",
     metrics=(
         gauge("connections", "1", "Connections tracked now.", origin=f"{SYSCTL}/nf_conntrack_count"),
-        gauge("connections_max", "1", "Upper limit of them.", origin=f"{SYSCTL}/nf_conntrack_max"),
-        _times("drops", "drop", "Packets dropped since no connection could be added."),
+        gauge("connections_max", "1", "Their upper limit.", origin=f"{SYSCTL}/nf_conntrack_max"),
+        _times("drops", "drop", "Packets dropped because no connection could be added."),
         _times("early_drops", "early_drop", "Connections dropped to make room for new ones."),
-        _times("insert_failed", "insert_failed", "Connections that could not be added, as those that were there."),
-        _times("invalid", "invalid", "Packets that fit no connection."),
-        _times("clashes", "clashres", "Times two packets began one connection; since Linux 5.9."),
-        _times("icmp_errors", "icmp_error", "Packets dropped for what was wrong with an ICMP message."),
-        _times("search_restarts", "search_restart", "Searches begun anew since the table was resized."),
+        _times("insert_failed", "insert_failed", "Connections that could not be added, because they existed already."),
+        _times("invalid", "invalid", "Packets that belong to no connection."),
+        _times("clashes", "clashres", "Times two packets started the same connection; since Linux 5.9."),
+        _times("icmp_errors", "icmp_error", "Packets dropped because of a faulty ICMP message."),
+        _times("search_restarts", "search_restart", "Lookups restarted because the table was being resized."),
     ),
 )
 _FIELDS = Fields(metric.origin.split()[1].encode() for metric in CONNTRACK.metrics[2:])

@@ -14,14 +14,16 @@ from sysmond.sources.unread import why
 COOLING = Table(
     "cooling",
     per="device",
-    doc="Cooling devices, as fans and processors that can be slowed down, by type; where several have one type, with"
-    f" the device that each belongs to. The first {thermal.DEVICES_MAX} count. One that"
-    " answers slowly is asked more seldom.",
+    doc="Cooling devices, such as fans and processors that can be slowed down, by type; if several have the same type,"
+    f" with the device that each belongs to. The first {thermal.DEVICES_MAX} count. One that answers slowly is read"
+    " less often.",
     metrics=(
-        gauge("level", "1", "How hard it cools; 0 is not at all.", origin="cooling_deviceN/cur_state"),
+        gauge("level", "1", "How hard it cools; 0 means not at all.", origin="cooling_deviceN/cur_state"),
         gauge("max", "1", "The highest level there is.", origin="cooling_deviceN/max_state"),
     ),
-    answers=Answers(derived=(Derived("share", "%", "level / max * 100", "How hard it cools, of what it can."),)),
+    answers=Answers(
+        derived=(Derived("share", "%", "level / max * 100", "How hard it cools, as a share of the highest level."),)
+    ),
 )
 
 

@@ -25,16 +25,16 @@ def _text(name: str, field: str, doc: str) -> Metric:
 CPU_FREQUENCY = Table(
     "cpu_frequency",
     per="cpu",
-    doc="Between which clock frequencies each CPU that is online may go. CPUs that share a clock have the same values.",
+    doc="The range of clock frequencies allowed for each online CPU. CPUs that share a clock have the same values.",
     metrics=(
         _frequency("minimum", "scaling_min_freq", "Lowest frequency allowed now."),
         _frequency(
-            "maximum", "scaling_max_freq", "Highest frequency allowed now: lowered by people, programs or heat."
+            "maximum", "scaling_max_freq", "Highest frequency allowed now; people, programs or heat may lower it."
         ),
         _frequency("bios_limit", "bios_limit", "Highest frequency that the firmware allows now."),
         _frequency("hardware_minimum", "cpuinfo_min_freq", "Lowest frequency of the hardware."),
         _frequency("hardware_maximum", "cpuinfo_max_freq", "Highest frequency of the hardware, boost included."),
-        _frequency("base", "base_frequency", "Frequency that holds without boost; of intel_pstate."),
+        _frequency("base", "base_frequency", "Highest frequency without boost; intel_pstate only."),
         _text("governor", "scaling_governor", "What decides the frequency, such as schedutil."),
         _text("driver", "scaling_driver", "Driver that sets the frequency, such as intel_pstate."),
         _text(
@@ -49,7 +49,7 @@ CPU_FREQUENCY = Table(
                 "allowed",
                 "%",
                 "maximum / hardware_maximum * 100",
-                "Highest frequency allowed, of that of the hardware.",
+                "Highest frequency allowed, as a share of the hardware's.",
             ),
         )
     ),

@@ -20,7 +20,11 @@ CPU_IDLE = Table(
     metrics=(
         counter("entered", "1", "How often the CPU entered the state.", origin=f"{FOLDER}/cpu*/cpuidle/state*/usage"),
         counter(
-            "residency", "s", "How long it was in it, as it was asked for.", 6, f"{FOLDER}/cpu*/cpuidle/state*/time"
+            "residency",
+            "s",
+            "How long the CPU was in the state, as requested.",
+            6,
+            f"{FOLDER}/cpu*/cpuidle/state*/time",
         ),
         gauge("latency", "s", "How long it takes to leave it.", 6, f"{FOLDER}/cpu*/cpuidle/state*/latency"),
     ),

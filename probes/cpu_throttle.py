@@ -20,12 +20,13 @@ def _origin(field: str) -> str:
 CPU_THROTTLE = Table(
     "cpu_throttle",
     per="cpu",
-    doc="Slowing down because of heat, of each CPU that is online, and of each package (package0), as its first CPU"
-    " counts. CPUs of one core count the same. Only Intel's tell it; others have no row.",
+    doc="Slowdowns because of heat, for each online CPU and each package (package0), as counted by"
+    " its first CPU. CPUs of one core have the same counts. Only Intel CPUs report them; others"
+    " have no row.",
     metrics=(
         counter("throttled", "1", "How often it was slowed down.", origin=_origin("throttle_count")),
         counter("throttled_time", "s", "How long it was slowed down.", 3, _origin("throttle_total_time_ms")),
-        gauge("longest", "s", "The longest time of it since boot.", 3, _origin("throttle_max_time_ms")),
+        gauge("longest", "s", "The longest single slowdown since boot.", 3, _origin("throttle_max_time_ms")),
     ),
     answers=Answers(
         derived=(

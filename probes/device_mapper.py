@@ -15,9 +15,9 @@ DEVICES_MAX = 256
 DEVICE_MAPPER = Table(
     "device_mapper",
     per="device",
-    doc="Devices of the device mapper, as volumes of LVM and LUKS: an instance is what the table disk calls it.",
+    doc="Device-mapper devices, such as LVM and LUKS volumes: an instance has the same name as in the table disk.",
     metrics=(
-        state("suspended", "1 if its requests are held back.", f"{FOLDER}/dm-*/dm/suspended"),
+        state("suspended", "1 if its requests are held back (suspended).", f"{FOLDER}/dm-*/dm/suspended"),
         text("name", "Its name, as in /dev/mapper.", f"{FOLDER}/dm-*/dm/name"),
     ),
 )

@@ -15,8 +15,9 @@ SECTOR_BYTES = 512  # The kernel counts 512-byte sectors, whatever the device's 
 DISK = Table(
     "disk",
     per="device",
-    doc="Block devices and partitions. A loop, RAM, network, floppy or optical device without any I/O so far"
-    " is left out. The kernel keeps the times in 32 bits of milliseconds: they wrap after 49.7 days of I/O.",
+    doc="Block devices and partitions. Loop, RAM, network, floppy and optical devices without any I/O"
+    " so far are left out. The kernel counts times in 32-bit milliseconds: they wrap after 49.7"
+    " days of I/O.",
     metrics=(
         counter("reads", "1", "Reads completed.", origin=f"{PATH} 1"),
         counter("reads_merged", "1", "Reads joined to a neighbour before the device saw them.", origin=f"{PATH} 2"),

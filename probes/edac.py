@@ -19,15 +19,14 @@ MIB = 1024 * 1024
 EDAC = Table(
     "edac",
     per="controller:module",
-    doc="Errors of memory with ECC: of each controller (mc0), and of each module or rank that it knows (mc0:dimm3),"
-    " whose errors are among those of the controller. They count from boot, or from when somebody reset them.",
+    doc="Errors of ECC memory: for each controller (mc0), and for each module or rank that it knows"
+    " (mc0:dimm3), whose errors are included in those of the controller. They count from boot, or"
+    " from the last reset.",
     metrics=(
         counter("corrected", "1", "Errors that were corrected.", 0, "ce_count, dimm_ce_count"),
-        counter("uncorrected", "1", "Errors that could not be.", 0, "ue_count, dimm_ue_count"),
-        counter(
-            "corrected_anywhere", "1", "Of the corrected, those of which no module is known.", 0, "ce_noinfo_count"
-        ),
-        counter("uncorrected_anywhere", "1", "Of the uncorrected, the same.", 0, "ue_noinfo_count"),
+        counter("uncorrected", "1", "Errors that could not be corrected.", 0, "ue_count, dimm_ue_count"),
+        counter("corrected_anywhere", "1", "Corrected errors of an unknown module.", 0, "ce_noinfo_count"),
+        counter("uncorrected_anywhere", "1", "Uncorrected errors of an unknown module.", 0, "ue_noinfo_count"),
         gauge("size", "B", "Size of the memory.", 0, "size_mb, size"),
         text(
             "name",

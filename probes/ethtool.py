@@ -38,8 +38,8 @@ INT64_MAX = 2**63 - 1
 ETHTOOL = Table(
     "ethtool",
     per="interface:statistic",
-    doc="What drivers of real network interfaces count, by their own names, with the number of a queue in them where"
-    f" they count by queue. Of each interface the first {STATISTICS_MAX} that tell of trouble, as drops and errors.",
+    doc="What drivers of real network interfaces count, under their own names, which include a queue's number where"
+    f" they count by queue. For each interface the first {STATISTICS_MAX} that report trouble: drops, errors.",
     metrics=(counter("value", "1", "What the driver counts.", 0, "ETHTOOL_GSTATS"),),
 )
 
@@ -57,7 +57,7 @@ class Drivers:
         :raises FileNotFoundError: for a copied tree, of which nobody can be asked.
         """
         if host.root:
-            raise FileNotFoundError(ENOENT, f"ethtool: drivers are asked, and {host.root} has none")
+            raise FileNotFoundError(ENOENT, f"ethtool: only the running machine can be asked, not {host.root}")
         wanted = re.compile(pattern)
         for name in _real(host):
             if host.is_asleep(f"{FOLDER}/{name}/device"):
@@ -88,6 +88,6 @@ def _real(host: Host) -> list[str]:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``ethtool``."""
-    options = (Option("pattern", TROUBLE, "Which statistics: a regular expression that their names have in them."),)
+    options = (Option("pattern", TROUBLE, "Which statistics: a regular expression that matches part of their names."),)
     probe = Probe(ETHTOOL, Drivers().read, INTERVAL_S, Lane.BACKGROUND, subsystems=("net",))
     return [probe._replace(options=options, needs=(f"{FOLDER}/*/device",))]

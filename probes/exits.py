@@ -42,7 +42,7 @@ class Ended:
         :raises FileNotFoundError: where the files are those of another machine.
         """
         if host.root:
-            raise FileNotFoundError(ENOENT, "only the machine that runs tells of processes that end", host.root)
+            raise FileNotFoundError(ENOENT, "only the running machine can say which processes end", host.root)
         if self._exits is None:
             self._exits = self._opened(host.runtime)
             self._follow_passes(host)

@@ -16,22 +16,27 @@ KIB = 1024
 EXT4 = Table(
     "ext4",
     per="device",
-    doc="ext4 by device. Errors since the last e2fsck, over boots; warnings since the file system was mounted.",
+    doc="ext4 file systems by device. Errors count since the last e2fsck, across boots; warnings"
+    " since the file system was mounted.",
     metrics=(
         counter("errors", "1", "Errors found in the file system.", origin=f"{FOLDER}/*/errors_count"),
         counter("warnings", "1", "Warnings about it.", origin=f"{FOLDER}/*/warning_count"),
         gauge(
             "first_error",
             "s",
-            "When the first error was, since 1970; absent without.",
+            "Time of the first error, since 1970; absent if there was none.",
             0,
             f"{FOLDER}/*/first_error_time",
         ),
         gauge(
-            "last_error", "s", "When the last error was, since 1970; absent without.", 0, f"{FOLDER}/*/last_error_time"
+            "last_error",
+            "s",
+            "Time of the last error, since 1970; absent if there was none.",
+            0,
+            f"{FOLDER}/*/last_error_time",
         ),
         counter("written_bytes", "B", "Bytes ever written to it.", 0, f"{FOLDER}/*/lifetime_write_kbytes"),
-        text("last_error_in", "Function of the kernel that met the last error.", f"{FOLDER}/*/last_error_func"),
+        text("last_error_in", "Kernel function that met the last error.", f"{FOLDER}/*/last_error_func"),
     ),
 )
 

@@ -18,27 +18,29 @@ ANSWERED, HUNG, AUTOMOUNTED, REFUSED = range(4)
 FILESYSTEM = Table(
     "filesystem",
     per="mount",
-    doc="File systems by mount point, as df(1) counts: those of the kernel's own making (proc, sysfs, cgroup …) and"
-    f" those without blocks are left out. The first {MOUNTS_MAX} mounts of mountinfo have rows, the table mounts counts"
-    " all. One that does not answer keeps its row, with status and without numbers.",
+    doc="File systems by mount point, counted as by df(1): those that the kernel itself provides (proc, sysfs,"
+    f" cgroup …) and those without blocks are left out. The first {MOUNTS_MAX} mounts of mountinfo have rows, the table"
+    " mounts counts all. One that does not answer keeps its row, with status and without numbers.",
     metrics=(
         gauge("size", "B", "Size of the file system.", origin="statvfs f_blocks × f_frsize"),
         gauge("used", "B", "Bytes in use: size less free.", origin="statvfs (f_blocks - f_bfree) × f_frsize"),
-        gauge("free", "B", "Bytes free, those reserved for root included.", origin="statvfs f_bfree × f_frsize"),
+        gauge("free", "B", "Bytes free, including those reserved for root.", origin="statvfs f_bfree × f_frsize"),
         gauge("available", "B", "Bytes free to unprivileged users.", origin="statvfs f_bavail × f_frsize"),
-        gauge("inodes", "1", "Number of inodes; absent if they are made as needed.", origin="statvfs f_files"),
+        gauge("inodes", "1", "Number of inodes; absent if they are created as needed.", origin="statvfs f_files"),
         gauge("inodes_used", "1", "Inodes in use.", origin="statvfs f_files - f_ffree"),
-        gauge("inodes_free", "1", "Inodes free, those reserved for root included.", origin="statvfs f_ffree"),
+        gauge("inodes_free", "1", "Inodes free, including those reserved for root.", origin="statvfs f_ffree"),
         state(
             "read_only",
-            "1 if nothing can be written: the mount or the file system is read-only. So the machine's first process"
-            " sees it, where that may be read, whatever a service manager made read-only for sysmond.",
+            "1 if nothing can be written: the mount or the file system is read-only. This is how the"
+            " machine's first process sees it, where that may be read, regardless of what the service"
+            " manager made read-only for sysmond.",
             f"{MACHINES_PATH} 6 11, else {PATH}",
         ),
         state(
             "status",
-            "0 answered; 1 hangs: no answer within 2 s, and not asked again before one comes;"
-            " 2 not asked: asking would keep it from being unmounted by its automounter; 3 asking was refused.",
+            "0 it answered; 1 it hangs: no answer within 2 s, and it is not asked again before one comes;"
+            " 2 it was not asked, which would keep its automounter from unmounting it; 3 permission was"
+            " refused.",
             "statvfs",
         ),
         text("type", "Type of the file system, such as ext4.", f"{PATH} 9"),
@@ -52,7 +54,7 @@ MOUNTS = Table(
     metrics=(
         gauge("mounts", "1", "Mounts of every kind.", origin=PATH),
         gauge("filesystems", "1", "Mounts of real file systems that can be reached by their path.", origin=PATH),
-        gauge("filesystems_left_out", "1", "How many of these the table filesystem leaves out.", origin=PATH),
+        gauge("filesystems_left_out", "1", "How many of these are not in the table filesystem.", origin=PATH),
     ),
 )
 

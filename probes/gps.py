@@ -15,9 +15,10 @@ INTERVAL_S = 10.0
 GPS = Table(
     "gps",
     per="receiver",
-    doc="Where the machine is and how fast it moves, by receiver: by gpsd where it runs, else by the serial device"
-    " that the option device names. It tells where people are: restricted, and off. While it is on, gpsd keeps its"
-    " receivers on, or the device stays open; one that sleeps is not opened.",
+    doc="Where the machine is and how fast it moves, by receiver: from gpsd where it runs, otherwise"
+    " from the serial device that the option device names. It reveals where people are, so it is"
+    " restricted, and off by default. While it is on, gpsd keeps its receivers on, or the device"
+    " stays open; a sleeping device is not opened.",
     metrics=(
         state("fix", "0 nothing known yet; 1 no fix; 2 a position; 3 with altitude.", "TPV mode; GSA, GGA"),
         gauge("latitude", "°", "Degrees north, south below 0.", 7, "TPV lat; GGA, RMC"),
@@ -26,13 +27,13 @@ GPS = Table(
         gauge("speed", "m/s", "Speed over ground.", 3, "TPV speed; RMC"),
         gauge("satellites_used", "1", "Satellites used for the position.", origin="SKY uSat; GGA"),
         gauge("satellites_seen", "1", "Satellites the receiver can see.", origin="SKY nSat; GSV"),
-        gauge("time_error", "s", "How far its time may be off, by gpsd's estimate.", 9, "TPV ept"),
+        gauge("time_error", "s", "Possible error of its time, by gpsd's estimate.", 9, "TPV ept"),
     ),
 )
 OPTIONS = (
     Option("port", gps.GPSD_PORT, "Where gpsd listens on this machine.", 1, 65535),
-    Option("device", "", "A serial device that says NMEA, for where there is no gpsd, as /dev/ttyUSB0."),
-    Option("speed", 0, "Bits a second of that device; 0 for what it is set to.", 0, 4_000_000),
+    Option("device", "", "A serial device that speaks NMEA, such as /dev/ttyUSB0, if there is no gpsd."),
+    Option("speed", 0, "Speed of that device in bits per second; 0 leaves it as it is set.", 0, 4_000_000),
 )
 
 

@@ -12,13 +12,13 @@ INTERVAL_S = 5.0
 GPU = Table(
     "gpu",
     per="card",
-    doc="Graphics cards, by driver; where one driver has two, with the address of each on its bus. Drivers tell"
-    " different things. A card that would fall asleep if nobody asked is asked after its autosuspend delay and a second"
-    " again, and until then what it said last stands. Temperature and power of other cards than NVIDIA's are in the"
-    " tables of these.",
+    doc="Graphics cards, by driver; if one driver has two, with the address of each on its bus."
+    " Drivers report different things. A card that would fall asleep if left alone is asked again"
+    " only after its autosuspend delay and a second; until then its last answer stands."
+    " Temperature and power of cards not made by NVIDIA are in the tables temperature and power.",
     metrics=(
         text("driver", "The driver.", "device/driver"),
-        text("address", "Its address on the bus, as drm-pdev of a client spells it.", "device"),
+        text("address", "Its address on the bus, in the form of a client's drm-pdev.", "device"),
         gauge(
             "busy",
             "%",
@@ -30,7 +30,7 @@ GPU = Table(
         counter(
             "idle_time",
             "s",
-            "How long it was idle, and so switched off in part.",
+            "How long it was idle and partly switched off.",
             3,
             "i915 rc6_residency_ms, xe gtidle/idle_residency_ms",
         ),
@@ -67,9 +67,9 @@ GPU = Table(
         gauge("power", "W", "Power it draws; NVIDIA only.", 3, "NVML PowerUsage"),
         state(
             "throttle",
-            "Why it is slower than it could be, of NVIDIA, as a sum: 0 it is not; 1 idle; 2 as set; 4 limit of power;"
-            " 8 hardware; 16 as others of a group; 32 temperature; 64 temperature, by hardware; 128 power brake, by"
-            " hardware; 256 as set for the screen.",
+            "NVIDIA only: why it is slower than it could be, as a sum: 0 it is not; 1 idle; 2 application"
+            " setting; 4 power limit; 8 hardware slowdown; 16 kept in step with a group; 32 temperature;"
+            " 64 temperature, by hardware; 128 power brake, by hardware; 256 display setting.",
             "NVML CurrentClocksEventReasons",
         ),
     ),
@@ -80,9 +80,9 @@ GPU = Table(
                 "busy_percent",
                 "%",
                 "100 - idle_time * 100",
-                "Share of time in which it was not idle, of i915 and xe: it worked as long as that at most.",
+                "Share of time in which it was not idle, for i915 and xe: an upper bound of its working time.",
             ),
-            Derived("render_percent", "%", "busy_time * 100", "Share of time in which it rendered, of v3d."),
+            Derived("render_percent", "%", "busy_time * 100", "Share of time in which it rendered, for v3d."),
         )
     ),
 )

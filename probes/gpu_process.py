@@ -41,31 +41,36 @@ GPU_PROCESS = Table(
         PID,
         UID._replace(origin="owner of /proc/PID"),
         COMM,
-        text("card", "Address of the card that worked most for it, as gpu has it; else the driver.", "drm-pdev"),
+        text(
+            "card",
+            "Address of the card that worked most for it, as in the table gpu; otherwise the driver.",
+            "drm-pdev",
+        ),
         counter(
             "gpu_time",
             "s",
-            "For how long engines worked for it, all together: of two at once twice. Of NVIDIA, percent times seconds.",
+            "Time that all engines together worked for it: two at once count twice. For NVIDIA, percent times seconds.",
             9,
             _ENGINES,
         ),
-        counter("render_time", "s", "Of that, for how long they rendered.", 9, "gfx, render, rcs, fragment, gpu"),
-        counter("compute_time", "s", "Of that, for how long they computed.", 9, "compute, ccs, csd"),
-        counter("copy_time", "s", "Of that, for how long they copied.", 9, "dma, copy, bcs, tfu"),
-        counter("video_time", "s", "Of that, for how long they encoded or decoded.", 9, "enc, dec, jpeg, vcs, vecs"),
+        counter("render_time", "s", "Part of that spent rendering.", 9, "gfx, render, rcs, fragment, gpu"),
+        counter("compute_time", "s", "Part of that spent computing.", 9, "compute, ccs, csd"),
+        counter("copy_time", "s", "Part of that spent copying.", 9, "dma, copy, bcs, tfu"),
+        counter("video_time", "s", "Part of that spent encoding or decoding video.", 9, "enc, dec, jpeg, vcs, vecs"),
         gauge(
             "gpu_memory",
             "B",
-            "Resident memory of its buffers, wherever it lies.",
+            "Resident memory of its buffers, wherever it is.",
             0,
             "drm-resident-*, drm-memory-*, NVML RunningProcesses",
         ),
         gauge("card_memory", "B", "Part of that on graphics cards.", 0, "drm-resident-vram, drm-resident-local"),
-        gauge("clients", "1", "Number of its clients of graphics cards.", 0, "drm-client-id"),
+        gauge("clients", "1", "Number of graphics clients it has open.", 0, "drm-client-id"),
     ),
     "process",
-    "What processes use of graphics cards. A client that several processes share, by a descriptor, is counted for the"
-    " first. What a process used before sysmond began counts where it still has the client open.",
+    "What processes use of graphics cards. A client that several processes share through a"
+    " descriptor is counted for the first of them. What a process used before sysmond started is"
+    " included if its client is still open.",
     Packing(_RECORD, ("pid", "start")),
     Answers(
         top=(("gpu_time",), ("gpu_memory",)),
@@ -81,7 +86,9 @@ GPU_PROCESS = Table(
         ),
         ended_by=Ending("exits", _KEY, ("exit_code", "signal")),
         meant=(("user", "username"),),
-        derived=(Derived("gpu_percent", "%", "gpu_time * 100", "Of one engine; several may work for it at once."),),
+        derived=(
+            Derived("gpu_percent", "%", "gpu_time * 100", "Percentage of one engine; several may work for it at once."),
+        ),
     ),
 )
 _PACK = Struct(_RECORD).pack

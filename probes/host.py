@@ -27,7 +27,7 @@ HOST = Table(
         text("cpu_model", "Name of the processor.", f"{CPUINFO} model name"),
         text("kernel", "Release of the kernel.", f"{KERNEL}/osrelease"),
         text("kernel_version", "Build of the kernel: number, options and date.", f"{KERNEL}/version"),
-        text("command_line", "What the kernel was booted with.", "/proc/cmdline"),
+        text("command_line", "The kernel's command line.", "/proc/cmdline"),
         text("architecture", "Instruction set of the kernel, such as x86_64.", f"{KERNEL}/arch"),
         text("hostname", "Name of the machine.", f"{KERNEL}/hostname"),
         text("timezone", "Time zone of the machine, such as Europe/Paris.", f"{LOCALTIME}, else {TIMEZONE}"),
@@ -41,7 +41,7 @@ HOST = Table(
         gauge("cores", "1", "Processor cores online.", origin=f"{SYSFS_CPU}/*/topology/thread_siblings_list"),
         gauge("sockets", "1", "Processor packages online.", origin=f"{SYSFS_CPU}/*/topology/physical_package_id"),
         gauge("page_size", "B", "Size of a page of memory.", origin="sysconf(_SC_PAGESIZE)"),
-        gauge("user_hz", "Hz", "Resolution in which the kernel tells CPU time.", origin="sysconf(_SC_CLK_TCK)"),
+        gauge("user_hz", "Hz", "Resolution of the kernel's CPU times.", origin="sysconf(_SC_CLK_TCK)"),
     ),
 )
 

@@ -28,7 +28,7 @@ def _pages(name: str, file: str, doc: str) -> Metric:
 HUGEPAGES = Table(
     "hugepages",
     per="size",
-    doc="Pools of huge pages (hugetlbfs) by the size of a page, as 2048kB. Transparent ones are in memory and vm.",
+    doc="Pools of huge pages (hugetlbfs) by page size, such as 2048kB. Transparent huge pages are in memory and vm.",
     metrics=tuple(_pages(*file) for file in _FILES),
     answers=Answers(
         derived=(Derived("used_percent", "%", "(total - free) / total * 100", "Share of the pool that is allocated."),),

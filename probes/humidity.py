@@ -12,7 +12,7 @@ from sysmond.sources import hwmon, iio
 HUMIDITY = Table(
     "humidity",
     per="sensor",
-    doc="Relative humidity of air, by chip and label as sensors(1) prints them, or by sensor.",
+    doc="Relative humidity, by chip and label as sensors(1) prints them, or by sensor.",
     metrics=(
         gauge("value", "%", "The humidity.", 3, "hwmon humidityN_input, in_humidityrelative_input"),
         gauge("min", "%", "Below this it is too dry.", 3, "hwmon humidityN_min"),

@@ -33,7 +33,7 @@ FAN = Table(
     per="sensor",
     doc=f"Fans, {_WHERE}.",
     metrics=(
-        gauge("value", "rpm", "Revolutions in a minute.", origin="hwmon fanN_input"),
+        gauge("value", "rpm", "Revolutions per minute.", origin="hwmon fanN_input"),
         *_limits("rpm", 0, "fanN", min="Below this it is too slow.", max="Above this it is too fast."),
     ),
 )
@@ -57,18 +57,18 @@ POWER = Table(
         gauge(
             "value",
             "W",
-            "The power: at a moment, else the mean that the chip makes.",
+            "The power: the current value, otherwise the chip's average.",
             6,
             "hwmon powerN_input, powerN_average",
         ),
-        *_limits("W", 6, "powerN", cap="What it is kept below.", **_LOW_AND_HIGH),
+        *_limits("W", 6, "powerN", cap="The limit it is kept below.", **_LOW_AND_HIGH),
     ),
 )
 ENERGY = Table(
     "energy",
     per="sensor",
-    doc=f"Electric energy, {_WHERE}. From the energy of a processor one can tell what it computes: restricted.",
-    metrics=(counter("value", "J", "Energy used since the chip began to count.", 6, "hwmon energyN_input"),),
+    doc=f"Electric energy, {_WHERE}. The energy of a processor reveals what it computes, so this is restricted.",
+    metrics=(counter("value", "J", "Energy used since the chip started counting.", 6, "hwmon energyN_input"),),
 )
 # Table, how the files of its sensors begin, and how that with the value may end.
 KINDS = (

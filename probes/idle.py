@@ -15,19 +15,21 @@ INTERVAL_S = 60.0
 
 IDLE = Table(
     "idle",
-    doc="Whether people use the machine. By logind: what desktops tell it when they count as idle, for text consoles"
-    " from 5 minutes without a key on; who inhibits idleness, such as a film, uses it. Without logind, where"
-    " the option evdev says so, by the last event of any input device. Restricted, but where the configuration makes it"
-    " public.",
+    doc="Whether people are using the machine. From logind: desktops tell it when they become idle;"
+    " text consoles count as idle after 5 minutes without a key; whoever inhibits idleness, such"
+    " as a video player, counts as use. Without logind, with the option evdev, from the last"
+    " event of any input device. Restricted, unless the configuration makes it public.",
     metrics=(
         state("hint", "1 if the session counts as idle; only from logind.", origin="login1 IdleHint"),
         gauge(
-            "duration", "s", "How long it has counted as idle, else 0; without logind, since the last input.",
+            "duration",
+            "s",
+            "How long it has counted as idle, otherwise 0; without logind, the time since the last input.",
             origin="login1 IdleSinceHintMonotonic; evdev",
         ),
     ),
-)  # fmt: skip
-EVDEV = Option("evdev", default=False, doc="Whether input devices are kept open for it, where there is no logind.")
+)
+EVDEV = Option("evdev", default=False, doc="Whether input devices are kept open for it if there is no logind.")
 
 
 class Idleness:
@@ -68,6 +70,6 @@ def sysmond_probes() -> list[Probe]:
             options=(EVDEV,),
             needs=needs,
             public_by_choice=True,
-            privilege="group input, where logind does not tell it",
+            privilege="group input, where there is no logind",
         )
     ]

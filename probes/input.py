@@ -12,22 +12,34 @@ INTERVAL_S = 60.0
 INPUT = Table(
     "input",
     per="device",
-    doc="How much each keyboard, mouse and touchpad was used: counts, never which keys or where. They move on once a"
-    " minute, also where the table is read more often: counts of a second tell the length of a password. Where more"
-    " happened than the kernel keeps, a row is a gap. While it is on, the devices are open.",
+    doc="How much each keyboard, mouse and touchpad was used: only counts, never which keys or where."
+    " The counts advance once a minute, even if the table is read more often: counts per second"
+    " would reveal the length of a password. If more happened than the kernel keeps, there is a"
+    " gap. While it is on, the devices stay open.",
     metrics=(
-        counter("keys", "1", "Keys pressed, whichever; not their repetitions.", origin="EV_KEY"),
+        counter("keys", "1", "Keys pressed, whichever they are; without repetitions.", origin="EV_KEY"),
         counter("buttons", "1", "Buttons pressed.", origin="EV_KEY BTN_*"),
         counter("wheel_steps", "1", "Steps of wheels, in all directions.", origin="EV_REL REL_WHEEL, REL_HWHEEL"),
-        counter("pointer_distance", "1", "Way of the pointer, in units of the device.", origin="EV_REL REL_X, REL_Y"),
+        counter(
+            "pointer_distance", "1", "Distance moved by the pointer, in units of the device.", 0, "EV_REL REL_X, REL_Y"
+        ),
         counter("touches", "1", "How often a surface was touched.", origin="EV_KEY BTN_TOUCH"),
         counter(
-            "touch_distance", "m", "Way of the finger that touched first, where the device knows its size.", 6,
+            "touch_distance",
+            "m",
+            "Distance moved by the finger that touched first, if the device knows its own size.",
+            6,
             "EV_ABS ABS_X, ABS_Y",
         ),
     ),
-)  # fmt: skip
-PERIOD = Option("period_s", 60, "How often counts move on at most: short periods tell more of people.", 1, 3600)
+)
+PERIOD = Option(
+    "period_s",
+    60,
+    "The shortest time between two advances of the counts: short times reveal more about people.",
+    1,
+    3600,
+)
 
 
 @hookimpl

@@ -23,8 +23,8 @@ _BEFORE_HANDLERS = re.compile(r"\S+(?:(?:\s+[^\d\s]\S*)*?\s+\d\S*)?(?:\s+(?:Edge
 INTERRUPT = Table(
     "interrupt",
     per="source",
-    doc=f"Hardware interrupts by source: the device, as its driver names it, or the kind (LOC: local timers, RES:"
-    f" rescheduling). The {APART_MAX} busiest apart, the rest as {OTHER}.",
+    doc=f"Hardware interrupts by source: the device, as named by its driver, or the kind (LOC: local timers, RES:"
+    f" rescheduling). The {APART_MAX} busiest have rows of their own, the rest is {OTHER}.",
     metrics=(counter("interrupts", "1", "Interrupts served, by all CPUs.", origin=PATH),),
 )
 

@@ -10,8 +10,8 @@ from sysmond.sources.kmsg import KINDS, LEVELS, OTHER, PATH, KernelMessages
 
 KERNEL_MESSAGE = Table(
     "kernel_message",
-    doc="Messages of the kernel by level, from the oldest that it still had when the recorder started. Those that"
-    " tell of trouble are events, too.",
+    doc="Kernel messages by level, starting with the oldest that the kernel still had when the"
+    " recorder started. Those that report trouble are events, too.",
     metrics=(
         *(counter(level, "1", f"Messages of level {number}.", origin=PATH) for number, level in enumerate(LEVELS)),
         counter("missed", "1", "Messages that were overwritten before they could be read.", origin=PATH),

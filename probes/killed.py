@@ -12,11 +12,16 @@ ORIGIN = "tracepoint signal_generate"
 
 KILLED = Table(
     TABLE,
-    doc="Processes that ended by a signal of another process, which is none of their ancestors, since the recorder"
-    " started.",
+    doc="Processes killed by a signal from another process that is not one of their ancestors, since"
+    " the recorder started.",
     metrics=(
-        counter("processes", "1", "Processes that ended by such a signal.", origin=ORIGIN),
-        counter("overruns", "1", "… that were too many at once to be told of.", origin="bpf_ringbuf_reserve"),
+        counter("processes", "1", "Processes killed by such a signal.", origin=ORIGIN),
+        counter(
+            "overruns",
+            "1",
+            "Kills that were not recorded one by one, because there were too many at once.",
+            origin="bpf_ringbuf_reserve",
+        ),
     ),
 )
 

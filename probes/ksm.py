@@ -18,18 +18,27 @@ def _pages(name: str, file: str, doc: str) -> Metric:
 
 KSM = Table(
     "ksm",
-    doc="Pages of equal content that the kernel merges, most of them of virtual machines.",
+    doc="Identical pages that the kernel merges, mostly those of virtual machines.",
     metrics=(
-        state("run", "0 stopped, what is merged stays; 1 runs; 2 stopped, and all was split again.", f"{FOLDER}/run"),
-        _pages("shared", "pages_shared", "Pages that stand for several."),
-        _pages("sharing", "pages_sharing", "Pages saved: how many more use those that are shared."),
+        state(
+            "run",
+            "0 stopped, merged pages stay merged; 1 running; 2 stopped, and all pages were split again.",
+            f"{FOLDER}/run",
+        ),
+        _pages("shared", "pages_shared", "Shared pages in use, each instead of several."),
+        _pages("sharing", "pages_sharing", "Pages saved by sharing."),
         _pages("unshared", "pages_unshared", "Pages without an identical one, checked repeatedly."),
         _pages("volatile", "pages_volatile", "Pages that change too fast to be merged."),
         _pages("zero", "ksm_zero_pages", "Empty pages merged with the kernel's own; since Linux 6.6."),
         counter("scanned", "page", "Pages looked at; since Linux 6.6.", origin=f"{FOLDER}/pages_scanned"),
         counter("skipped", "page", "Pages not looked at, by smart_scan; since 6.7.", origin=f"{FOLDER}/pages_skipped"),
-        counter("full_scans", "1", "Times all pages were looked at.", origin=f"{FOLDER}/full_scans"),
-        gauge("profit", "B", "Memory saved less that for it; since Linux 6.4.", origin=f"{FOLDER}/general_profit"),
+        counter("full_scans", "1", "Times that all pages were scanned.", origin=f"{FOLDER}/full_scans"),
+        gauge(
+            "profit",
+            "B",
+            "Memory saved, less the memory that merging itself takes; since Linux 6.4.",
+            origin=f"{FOLDER}/general_profit",
+        ),
     ),
 )
 

@@ -12,12 +12,12 @@ INTERVAL_S = 300.0
 
 PSTORE_RECORDS = Table(
     "pstore",
-    doc="Crash records of the kernel that firmware or memory kept over a reset. The last panic among them is an event.",
+    doc="Kernel crash records that firmware or memory kept across a reset. The last panic among them is an event.",
     metrics=(
         gauge(
             "records",
             "1",
-            "Records of crashes: those not moved yet, and those that systemd-pstore moved in this boot.",
+            "Crash records: those still in place, and those that systemd-pstore moved during this boot.",
             origin=f"{PSTORE}/dmesg-*, {MOVED}",
         ),
     ),
@@ -25,16 +25,16 @@ PSTORE_RECORDS = Table(
 WATCHDOG = Table(
     "watchdog",
     per="watchdog",
-    doc="Watchdogs of the machine, and whether one of them reset it before this boot, which is an event.",
+    doc="Watchdogs of the machine, and whether one of them reset it before this boot; if so, that is an event.",
     metrics=(
         state(
             "boot_status",
-            "Why it reset the machine, as a sum: 0 it did not, 1 overheated, 2 fan, 4 and 8 external relays, 16 too"
-            " little power, 32 nobody fed it, 64 too much power.",
+            "Why it reset the machine, as a sum: 0 it did not, 1 overheated, 2 fan, 4 and 8 external"
+            " relays, 16 too little power, 32 it was not fed in time, 64 too much power.",
             f"{WATCHDOGS}/*/bootstatus",
         ),
-        gauge("timeout", "s", "After how long unfed it resets the machine.", origin=f"{WATCHDOGS}/*/timeout"),
-        text("identity", "What it calls itself.", f"{WATCHDOGS}/*/identity"),
+        gauge("timeout", "s", "It resets the machine if it is not fed for this long.", origin=f"{WATCHDOGS}/*/timeout"),
+        text("identity", "The name it gives itself.", f"{WATCHDOGS}/*/identity"),
     ),
 )
 

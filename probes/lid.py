@@ -16,7 +16,7 @@ LIDS_MAX = 8
 LID = Table(
     "lid",
     per="lid",
-    doc="The lid of a laptop, as its firmware tells by ACPI. What happens between two readings is not seen.",
+    doc="The lid of a laptop, as the firmware reports it through ACPI. Changes between two readings go unnoticed.",
     metrics=(state("closed", "1 if it is closed, 0 if it is open.", origin=f"{FOLDER}/*/state"),),
 )
 STATES = {b"open": 0, b"closed": 1}
@@ -29,7 +29,7 @@ def parse(content: bytes) -> Absence | tuple[int]:
     """
     word = content.partition(b":")[2].strip()
     if word == b"unsupported":
-        return Absence(Cause.NO_SOURCE, "the firmware does not tell")
+        return Absence(Cause.NO_SOURCE, "the firmware does not report it")
     if word not in STATES:
         raise ValueError(f"{FOLDER}: {content[:80]!r}; expected a state, open or closed")
     return (STATES[word],)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from sysmond.probe import Lane, Probe, Row, Sensitivity, Table, gauge, hookimpl, state
 from sysmond.sources import iio, iio_orientation
 
-_LEFT = "While somebody reads a sensor through its buffer, it is left to him."
+_LEFT = "While another program reads a sensor through its buffer, there is a gap."
 LIGHT = Table(
     "light",
     per="sensor",
@@ -31,11 +31,11 @@ MOTION = Table(
 ORIENTATION = Table(
     "orientation",
     per="sensor",
-    doc=f"How the machine is held, by accelerometer, or by what a sensor hub makes of all its sensors. {_LEFT}",
+    doc=f"How the machine is held, by accelerometer, or by a sensor hub that combines its sensors. {_LEFT}",
     metrics=(
         state(
             "side_up",
-            "Which side is up: 0 none, it lies flat or between two; 1 normal; 2 bottom-up; 3 left-up; 4 right-up.",
+            "Which side is up: 0 none (it lies flat, or is between two); 1 normal; 2 bottom-up; 3 left-up; 4 right-up.",
             "in_accel_*_raw, in_mount_matrix",
         ),
         *(
@@ -47,13 +47,13 @@ ORIENTATION = Table(
 PROXIMITY = Table(
     "proximity",
     per="sensor",
-    doc=f"How near something is, by sensor: in front of a screen somebody. {_LEFT}",
+    doc=f"How near something is, by sensor: for a screen, somebody in front of it. {_LEFT}",
     metrics=(gauge("nearness", "1", "Larger is nearer; the unit is the sensor's own.", 6, "in_proximity_raw"),),
 )
 AIR_PRESSURE = Table(
     "air_pressure",
     per="sensor",
-    doc=f"Pressure of air, by sensor. {_LEFT}",
+    doc=f"Air pressure, by sensor. {_LEFT}",
     metrics=(gauge("pressure", "Pa", "The pressure.", 3, "in_pressure_input, in_pressure_raw"),),
 )
 # Table, who may read it, and its columns: channels, and decimals of the unit that IIO has (of pressure the kilopascal).

@@ -20,20 +20,22 @@ def _number(name: str, path: str, doc: str, word: int = 0) -> Metric:
 
 LIMITS = Table(
     "limits",
-    doc="What there may be only so many of in the whole system. How many threads there are is load/tasks.",
+    doc="System-wide limits, and how much of them is in use. The number of threads is load/tasks.",
     metrics=(
-        _number("files", "fs/file-nr", "Open files: what descriptors refer to, and several may share."),
+        _number(
+            "files", "fs/file-nr", "Open files, that is open file descriptions, which several descriptors may share."
+        ),
         _number("files_max", "fs/file-nr", "Upper limit of open files; root may open more.", 2),
         _number("inodes", "fs/inode-nr", "Inodes in memory."),
-        _number("inodes_unused", "fs/inode-nr", "Of those unused, which can be freed.", 1),
+        _number("inodes_unused", "fs/inode-nr", "Those that are unused and can be freed.", 1),
         _number("dentries", "fs/dentry-state", "Names of files in memory."),
-        _number("dentries_unused", "fs/dentry-state", "Of those unused, which can be freed.", 1),
-        _number("aio_requests", "fs/aio-nr", "Asynchronous requests that were reserved by io_setup(2)."),
-        _number("aio_requests_max", "fs/aio-max-nr", "Upper limit of them."),
+        _number("dentries_unused", "fs/dentry-state", "Those that are unused and can be freed.", 1),
+        _number("aio_requests", "fs/aio-nr", "Asynchronous requests reserved by io_setup(2)."),
+        _number("aio_requests_max", "fs/aio-max-nr", "Their upper limit."),
         _number("terminals", "kernel/pty/nr", "Pseudo-terminals."),
-        _number("terminals_max", "kernel/pty/max", "Upper limit of them."),
-        _number("pids_max", "kernel/pid_max", "Numbers of processes and threads are below this one."),
-        _number("threads_max", "kernel/threads-max", "How many threads there may be."),
+        _number("terminals_max", "kernel/pty/max", "Their upper limit."),
+        _number("pids_max", "kernel/pid_max", "Process and thread numbers (PIDs) are below this one."),
+        _number("threads_max", "kernel/threads-max", "Upper limit of threads."),
     ),
 )
 _PLACES = [(path, int(word) - 1) for path, word in (metric.origin.split() for metric in LIMITS.metrics)]
@@ -47,7 +49,7 @@ def read(host: Host) -> Iterator[Row]:
     """
     words = {path: host.read(path).split() for path, _ in _PLACES if os.path.exists(host.root + path)}
     if not words:
-        raise FileNotFoundError(ENOENT, "not there, nor any other", _PLACES[0][0])
+        raise FileNotFoundError(ENOENT, "neither this file nor another source exists", _PLACES[0][0])
     if short := [path for path, word in _PLACES if path in words and len(words[path]) <= word]:
         raise ValueError(f"{short[0]}: {words[short[0]]!r}; expected more numbers")
     yield "", [int(words[path][word]) if path in words else ABSENT for path, word in _PLACES]

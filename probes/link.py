@@ -35,11 +35,13 @@ LINK = Table(
     "link",
     per="interface",
     doc=f"Links of network interfaces, whose traffic is in the table network: the first {LINKS_MAX} by name."
-    " Speed and duplex are absent where there is no carrier, or the driver knows none, as of virtual interfaces.",
+    " Speed and duplex are absent without a carrier, or if the driver does not know them, as with virtual interfaces.",
     metrics=(
         state("carrier", "1 if connected, 0 if not; absent while the interface is turned off.", f"{FOLDER}/*/carrier"),
         gauge("speed", "bit/s", "Speed of the link.", origin=f"{FOLDER}/*/speed × {MBIT}"),
-        counter("carrier_changes", "1", "Times it came or went.", origin=f"{FOLDER}/*/carrier_changes"),
+        counter(
+            "carrier_changes", "1", "Times the carrier came up or went down.", origin=f"{FOLDER}/*/carrier_changes"
+        ),
         gauge("mtu", "B", "Size of the largest packet (MTU).", origin=f"{FOLDER}/*/mtu"),
         text(
             "state",

@@ -22,7 +22,7 @@ LOAD = Table(
         _average(2, 5),
         _average(3, 15),
         gauge("tasks_runnable", "1", "Threads running or ready to run now.", origin=f"{LOADAVG} 4, before '/'"),
-        gauge("tasks", "1", "Threads that exist now, those of the kernel included.", origin=f"{LOADAVG} 4, after '/'"),
+        gauge("tasks", "1", "Threads that exist now, including kernel threads.", origin=f"{LOADAVG} 4, after '/'"),
     ),
 )
 
@@ -37,7 +37,7 @@ def parse(content: bytes) -> tuple[int, ...]:
         one, five, fifteen = map(_hundredths, averages)
         runnable, existing = map(int, tasks.split(b"/"))
     except ValueError:
-        raise ValueError(f"{LOADAVG} holds {content[:64]!r}; '0.00 0.05 0.01 1/88 6020' is its form") from None
+        raise ValueError(f"{LOADAVG} holds {content[:64]!r}; expected the form '0.00 0.05 0.01 1/88 6020'") from None
     return one, five, fifteen, runnable, existing
 
 

@@ -15,11 +15,12 @@ SESSIONS_MAX = 4096
 
 LOGIN = Table(
     "login",
-    doc="People who are logged in. Sessions of services and login screens do not count, nor those about to end.",
+    doc="People who are logged in. Sessions of services and login screens do not count, nor do"
+    " sessions that are about to end.",
     metrics=(
-        gauge("sessions", "1", "Sessions of people.", origin=f"{FOLDER}/* CLASS"),
-        gauge("remote_sessions", "1", "Of these, from other machines.", origin=f"{FOLDER}/* REMOTE"),
-        gauge("users", "1", "How many people these are.", origin=f"{FOLDER}/* UID"),
+        gauge("sessions", "1", "User sessions.", origin=f"{FOLDER}/* CLASS"),
+        gauge("remote_sessions", "1", "Those from other machines.", origin=f"{FOLDER}/* REMOTE"),
+        gauge("users", "1", "How many different people these are.", origin=f"{FOLDER}/* UID"),
     ),
 )
 

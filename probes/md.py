@@ -34,15 +34,15 @@ _FILES = f"{FOLDER}/md*/md"
 MD = Table(
     "md",
     per="array",
-    doc="RAID arrays of the kernel. What a level does not have, as redundancy of raid0, is absent.",
+    doc="Linux software RAID arrays (md). What a level does not have, such as redundancy in raid0, is absent.",
     metrics=(
         gauge("devices", "1", "Number of devices of the complete array.", origin=f"{_FILES}/raid_disks"),
         gauge("missing", "1", "How many of these are missing or failed.", origin=f"{_FILES}/degraded"),
         gauge(
             "synced", "B", "How much of a device was resynced, checked or rebuilt.", origin=f"{_FILES}/sync_completed 1"
         ),
-        gauge("sync_size", "B", "How much that has to be.", origin=f"{_FILES}/sync_completed 3"),
-        gauge("sync_speed", "B/s", "How fast that goes.", origin=f"{_FILES}/sync_speed"),
+        gauge("sync_size", "B", "How much of it there is in all.", origin=f"{_FILES}/sync_completed 3"),
+        gauge("sync_speed", "B/s", "Speed of that.", origin=f"{_FILES}/sync_speed"),
         gauge("mismatch", "B", "Differences found by the last check or repair.", origin=f"{_FILES}/mismatch_cnt × 512"),
         text("level", "raid1, raid5 …", f"{_FILES}/level"),
         text("state", "clean, active, readonly, inactive, broken …", f"{_FILES}/array_state"),
@@ -59,7 +59,7 @@ MD = Table(
 MD_MEMBER = Table(
     "md_member",
     per="array:device",
-    doc="Devices in RAID arrays of the kernel.",
+    doc="Devices in Linux software RAID arrays (md).",
     metrics=(
         counter("errors", "1", "Read errors that were corrected.", origin=f"{_FILES}/dev-*/errors"),
         state("slot", "Its place in the array; absent for a spare and one that failed.", f"{_FILES}/dev-*/slot"),

@@ -12,7 +12,7 @@ KIB = 1024  # What meminfo calls kB.
 # Field of meminfo, metric, meaning. All in bytes.
 SIZES = (
     ("MemTotal", "total", "Usable memory: all RAM without what firmware and the kernel's image keep for themselves."),
-    ("MemFree", "free", "Memory used for nothing at all."),
+    ("MemFree", "free", "Memory that is not used at all."),
     ("MemAvailable", "available", "Estimate of what new programs can get without swapping: free and easily reclaimed."),
     ("Buffers", "buffers", "Page cache of block devices read and written directly, and file-system metadata."),
     ("Cached", "cached", "Page cache of files, tmpfs and shared memory included, swap cache excluded."),

@@ -17,8 +17,8 @@ _HEADER_LINES = 2
 NETWORK = Table(
     "network",
     per="interface",
-    doc="Network interfaces of the sampler's network namespace. Errors, drops and the like are counted as the"
-    " driver sees fit.",
+    doc="Network interfaces of the sampler's network namespace. Each driver decides what it counts as"
+    " errors and drops.",
     metrics=(
         counter("received_bytes", "B", "Bytes received.", origin=f"{PATH} Receive bytes"),
         counter("received_packets", "1", "Packets received.", origin=f"{PATH} Receive packets"),
@@ -47,7 +47,7 @@ NETWORK = Table(
         counter(
             "send_carrier_errors",
             "1",
-            "Sending failed for lack of a carrier, or was aborted, late, or without heartbeat.",
+            "Failed transmissions: no carrier, aborted, late, or without heartbeat.",
             origin=f"{PATH} Transmit carrier",
         ),
         counter("sent_compressed", "1", "Compressed packets sent.", origin=f"{PATH} Transmit compressed"),

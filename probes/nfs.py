@@ -17,11 +17,11 @@ MOUNTS_MAX = 64
 
 NFS = Table(
     "nfs",
-    doc="The NFS client as a whole. The kernel counts in 32 bits: a wrap is a counter reset.",
+    doc="The NFS client as a whole. The kernel's counters have 32 bits: a wrap is a counter reset.",
     metrics=(
         counter("calls", "1", "Requests to servers.", origin=f"{RPC} rpc 1"),
         counter("retransmissions", "1", "Requests sent again.", origin=f"{RPC} rpc 2"),
-        counter("authentications", "1", "Times credentials were made anew.", origin=f"{RPC} rpc 3"),
+        counter("authentications", "1", "Times that credentials were refreshed.", origin=f"{RPC} rpc 3"),
     ),
 )
 
@@ -38,18 +38,19 @@ def _operations(name: str, operations: str, word: int, doc: str, *, is_time: boo
 NFS_MOUNT = Table(
     "nfs_mount",
     per="mount",
-    doc=f"NFS by mount point, the first {MOUNTS_MAX}. Times are sums over requests: divided by these they are means.",
+    doc=f"NFS by mount point, the first {MOUNTS_MAX}. Times are sums over requests: divided by the number of requests"
+    " they are averages.",
     metrics=(
         _bytes("read_bytes", "1 + 3", "Bytes that programs read."),
         _bytes("written_bytes", "2 + 4", "Bytes that programs wrote."),
         _bytes("server_read_bytes", "5", "Bytes read from the server."),
         _bytes("server_written_bytes", "6", "Bytes written to the server."),
         _operations("requests", "*", 1, "Requests, of every kind."),
-        _operations("transmissions", "*", 2, "Requests sent, those sent again included."),
+        _operations("transmissions", "*", 2, "Requests sent, including those sent again."),
         _operations("timeouts", "*", 3, "Requests that had no answer in time."),
         _operations("queue_time", "*", 6, "Time until requests were sent.", is_time=True),
         _operations("server_time", "*", 7, "Time from sending to the answer.", is_time=True),
-        _operations("request_time", "*", 8, "Time that requests took in all.", is_time=True),
+        _operations("request_time", "*", 8, "Total time that requests took.", is_time=True),
         _operations("errors", "*", 9, "Requests that failed; since Linux 5.3."),
         _operations("reads", "READ", 1, "Requests to read."),
         _operations("read_time", "READ", 8, "Time that they took.", is_time=True),
@@ -59,7 +60,7 @@ NFS_MOUNT = Table(
     answers=Answers(
         derived=(
             Derived("request_await", "s", "request_time / requests", "How long a request took."),
-            Derived("server_await", "s", "server_time / requests", "How long the server took for one."),
+            Derived("server_await", "s", "server_time / requests", "How long the server took for a request."),
             Derived("read_await", "s", "read_time / reads", "How long a read took."),
             Derived("write_await", "s", "write_time / writes", "How long a write took."),
         ),

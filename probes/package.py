@@ -11,7 +11,7 @@ INTERVAL_S = 10.0
 
 PACKAGE = Table(
     "package",
-    doc="Packages that dpkg has changed since the recorder started. Each run is an event that names them.",
+    doc="Packages that dpkg has changed since the recorder started. Each dpkg run is an event that names them.",
     metrics=tuple(counter(done, "1", f"Packages that were {done}.", origin=PATH) for done in DONE),
 )
 

@@ -28,7 +28,7 @@ def _kind(kind: str, whom: str) -> tuple[Metric, ...]:
 PRESSURE = Table(
     "pressure",
     per="resource",
-    doc="How long work stood still for lack of cpu, memory, io, or because of irq (interrupts).",
+    doc="How long tasks were stalled for lack of cpu, memory or io, or by interrupts (irq).",
     metrics=(*_kind("some", "at least one task"), *_kind("full", "all tasks that were not idle")),
 )
 _ABSENT_KIND = (ABSENT,) * 4
@@ -45,7 +45,7 @@ def parse(content: bytes) -> tuple[int, ...]:
         # Two decimals always: checked, because the point is simply left out.
         if avg10[-3:-2] + avg60[-3:-2] + avg300[-3:-2] != b"..." or total[:6] != b"total=" or avg10[:6] != b"avg10=":
             raise ValueError(
-                f"{FOLDER} has a line {line[:80]!r}; avg10=0.00 avg60=0.00 avg300=0.00 total=0 is its form"
+                f"{FOLDER} has a line {line[:80]!r}; avg10=0.00 avg60=0.00 avg300=0.00 total=0 is the expected form"
             )
         values = (
             int(total[6:]),

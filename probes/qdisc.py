@@ -38,23 +38,30 @@ def _times(name: str, doc: str, origin: str) -> Metric:
 QDISC = Table(
     "qdisc",
     per="interface:parent",
-    doc="Queueing disciplines: an instance is an interface for its root, with :1:10 or :ingress where it hangs below."
-    f" One with classes, as mq, has the sums of what hangs below it. The first {QDISCS_MAX} count; noqueue counts"
-    " nothing and is left out. The kernel counts drops and the like in 32 bits: a wrap is a counter reset.",
+    doc="Queueing disciplines: an instance is an interface for its root, with :1:10 or :ingress for one attached below."
+    f" One with classes, such as mq, has the sums of those below it. The first {QDISCS_MAX} count; noqueue counts"
+    " nothing and is left out. Drops and similar counters have 32 bits: a wrap is a counter reset.",
     metrics=(
         counter("sent_bytes", "B", "Bytes that left it.", origin="RTM_GETQDISC TCA_STATS_BASIC bytes"),
         _times("packets", "Packets that left it.", "TCA_STATS_BASIC packets"),
         _times("drops", "Packets dropped.", "TCA_STATS_QUEUE drops"),
-        _times("overlimits", "Times a packet had to wait for a limit, or met one.", "TCA_STATS_QUEUE overlimits"),
-        _times("requeues", "Packets that the device did not take, and were put back.", "TCA_STATS_QUEUE requeues"),
+        _times("overlimits", "Times a packet met a limit and had to wait.", "TCA_STATS_QUEUE overlimits"),
+        _times(
+            "requeues", "Packets that the device did not accept, and that were put back.", "TCA_STATS_QUEUE requeues"
+        ),
         gauge("queued", "1", "Packets waiting now.", origin="RTM_GETQDISC TCA_STATS_QUEUE qlen"),
         gauge("backlog", "B", "Bytes waiting now.", origin="RTM_GETQDISC TCA_STATS_QUEUE backlog"),
         _times("ecn_marks", "fq_codel: packets marked (ECN) instead of dropped.", "tc_fq_codel_qd_stats ecn_mark"),
         _times("ce_marks", "fq_codel: packets marked for waiting too long.", "tc_fq_codel_qd_stats ce_mark"),
-        _times("new_flows", "fq_codel: times a flow became a new one.", "tc_fq_codel_qd_stats new_flow_count"),
-        _times("overlimit_drops", "fq_codel: drops since it was full.", "tc_fq_codel_qd_stats drop_overlimit"),
-        _times("memory_drops", "fq_codel: drops since its memory was full.", "tc_fq_codel_qd_stats drop_overmemory"),
-        gauge("memory", "B", "fq_codel: memory they take.", origin="RTM_GETQDISC tc_fq_codel_qd_stats memory_usage"),
+        _times("new_flows", "fq_codel: times a flow was new.", "tc_fq_codel_qd_stats new_flow_count"),
+        _times("overlimit_drops", "fq_codel: drops because it was full.", "tc_fq_codel_qd_stats drop_overlimit"),
+        _times("memory_drops", "fq_codel: drops because its memory was full.", "tc_fq_codel_qd_stats drop_overmemory"),
+        gauge(
+            "memory",
+            "B",
+            "fq_codel: memory of the waiting packets.",
+            origin="RTM_GETQDISC tc_fq_codel_qd_stats memory_usage",
+        ),
         text("kind", "Queueing discipline, such as fq_codel.", "RTM_GETQDISC TCA_KIND"),
     ),
     answers=Answers(
@@ -83,7 +90,7 @@ def read(host: Host) -> Iterator[Row]:
     :raises FileNotFoundError: for such a tree.
     """
     if host.root:
-        raise FileNotFoundError(ENOENT, f"qdiscs: the kernel is asked for them, and {host.root} is none")
+        raise FileNotFoundError(ENOENT, f"qdiscs: only the running kernel can be asked, not {host.root}")
     names = dict(socket.if_nameindex())
     counting = (each for each in qdiscs() if each.kind != "noqueue" and each.interface in names)
     yield from dict(row(names[each.interface], each) for each in islice(counting, QDISCS_MAX)).items()

@@ -22,8 +22,9 @@ NS_PER_US = 1000
 RAPL = Table(
     "rapl",
     per="domain",
-    doc="Energy used by processors: package-0 all of one, package-0:core its cores, package-0:uncore its graphics,"
-    " package-0:dram memory, psys the whole board; mmio-… the same by another way. A whole has its parts in it.",
+    doc="Energy used by processors: package-0 is a whole package, package-0:core its cores,"
+    " package-0:uncore its graphics, package-0:dram its memory, psys the whole board; mmio-… is"
+    " the same, read in another way. A whole includes its parts.",
     metrics=(
         counter(
             "energy",

@@ -18,12 +18,15 @@ _BESIDE = ("info", "mon_data", "mon_groups")
 RESCTRL = Table(
     "resctrl",
     per="group:domain",
-    doc="Use of the last cache and of memory by groups of resctrl: an instance is a cache (L3_00) of all tasks that are"
-    " in no group, or GROUP:L3_00, or GROUP/MONITORED:L3_00. What the processor cannot tell is absent.",
+    doc="Last-level cache and memory bandwidth used by resctrl groups: an instance is a cache (L3_00)"
+    " for tasks in no group, GROUP:L3_00, or GROUP/MONITORED:L3_00. What the processor cannot"
+    " measure is absent.",
     metrics=(
         gauge("cache", "B", "Cache in use.", origin=f"{FOLDER}/mon_data/*/llc_occupancy"),
         counter("memory_bytes", "B", "Bytes between cache and memory.", 0, f"{FOLDER}/mon_data/*/mbm_total_bytes"),
-        counter("local_bytes", "B", "Of that, memory of the same node.", 0, f"{FOLDER}/mon_data/*/mbm_local_bytes"),
+        counter(
+            "local_bytes", "B", "Part of that to memory of the same node.", 0, f"{FOLDER}/mon_data/*/mbm_local_bytes"
+        ),
     ),
 )
 

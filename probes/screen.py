@@ -32,9 +32,9 @@ CONNECTORS_MAX = 64
 SCREEN = Table(
     "screen",
     per="connector",
-    doc="Sockets for screens, as eDP-1; where several cards have one of that name, with the address of the card. Of a"
-    " card that sleeps nothing is told. When people are away, screens are off: restricted, but where the configuration"
-    " makes it public.",
+    doc="Connectors for screens, such as eDP-1; if several cards have one of that name, with the"
+    " address of the card. A sleeping card is not asked. Screens are off when people are away, so"
+    " this is restricted, unless the configuration makes it public.",
     metrics=(
         state("connected", "1 if a screen is connected, 0 if not; absent if unknown.", f"{FOLDER}/*/status"),
         state("on", "1 if it shows a picture, 0 if it is off or saves power.", f"{FOLDER}/*/dpms"),

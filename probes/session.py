@@ -12,12 +12,12 @@ ORIGIN = "org.freedesktop.login1"
 
 SESSION = Table(
     "session",
-    doc="Sessions of people since the recorder started. Those of services and login screens do not count.",
+    doc="User sessions since the recorder started. Those of services and login screens do not count.",
     metrics=(
         counter("logins", "1", "Sessions that began.", origin=ORIGIN),
         counter("logouts", "1", "Sessions that ended.", origin=ORIGIN),
         counter("locks", "1", "How often a screen was locked.", origin=ORIGIN),
-        counter("unlocks", "1", "How often one was unlocked.", origin=ORIGIN),
+        counter("unlocks", "1", "How often a screen was unlocked.", origin=ORIGIN),
     ),
 )
 

@@ -12,8 +12,8 @@ INTERVAL_S = 60.0
 SETTING = Table(
     "setting",
     per="setting",
-    doc="Settings of the kernel, as vm.swappiness or io_scheduler.sda, the microcode of the processor, and, as"
-    f" {PLAN}, by what number is known what sysmond records.",
+    doc="Kernel settings, such as vm.swappiness or io_scheduler.sda, the processor's microcode, and"
+    f" {PLAN}, a number that changes when sysmond is set to record something else.",
     metrics=(text("value", "What it is set to.", "/proc/sys, /sys"),),
 )
 

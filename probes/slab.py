@@ -22,10 +22,10 @@ _HEADINGS = 2
 SLAB = Table(
     "slab",
     per="cache",
-    doc="The largest object caches of the kernel, and all others together. memory/slab is the sum.",
+    doc="The kernel's largest object caches, and all others together. Their sum is memory/slab.",
     metrics=(
         gauge("size", "B", "Memory of the cache.", origin=f"{PATH} num_slabs × pagesperslab"),
-        gauge("used", "B", "Of that taken by objects in use.", origin=f"{PATH} active_objs × objsize"),
+        gauge("used", "B", "Part of that taken by objects in use.", origin=f"{PATH} active_objs × objsize"),
         gauge("objects", "1", "Objects in use.", origin=f"{PATH} active_objs"),
     ),
 )
@@ -70,6 +70,6 @@ class Slabs:
 @hookimpl
 def sysmond_probes() -> list[Probe]:
     """Offer the table ``slab``."""
-    options = (Option("caches", LARGEST, "How many of the largest have rows of their own.", low=1, high=200),)
+    options = (Option("caches", LARGEST, "How many of the largest get a row of their own.", low=1, high=200),)
     probe = Probe(SLAB, Slabs().read, INTERVAL_S, Lane.BACKGROUND, Sensitivity.RESTRICTED)
     return [probe._replace(options=options, needs=(PATH,), privilege="CAP_DAC_READ_SEARCH")]

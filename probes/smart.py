@@ -27,14 +27,12 @@ from sysmond.sources.smart_disks import NAMED, Disks
 from sysmond.sources.smartctl import PROGRAMS
 
 INTERVAL_S = 300.0
-EVERY = Option(
-    "every_min", 30, "How often a disk is asked, in minutes; between two answers the last one stands.", 5, 1440
-)
+EVERY = Option("every_min", 30, "How often a disk is asked, in minutes; in between, its last answer stands.", 5, 1440)
 DEVICES = Option(
     "devices",
     "",
-    "Disks behind RAID controllers, as '/dev/sda -d megaraid,0; /dev/sda -d megaraid,1': device and type as smartctl(8)"
-    " has them. The device that leads to them is not asked about itself.",
+    "Disks behind RAID controllers, as '/dev/sda -d megaraid,0; /dev/sda -d megaraid,1': device"
+    " and type as smartctl(8) has them. The device that leads to them is not asked itself.",
     pattern=NAMED,
 )
 
@@ -43,44 +41,52 @@ _gauge = partial(gauge, scale=0)
 SMART = Table(
     "smart",
     per="disk",
-    doc="What each disk tells of its own health, ATA, SCSI or NVMe, counted over its life. It is asked every half hour;"
-    " in between the row says what it told then. One that sleeps is left asleep, a rotating one is asked only while"
-    " somebody else uses it; both are looked at again every five minutes. Serial numbers are not recorded.",
+    doc="What each ATA, SCSI or NVMe disk reports about its own health, over its whole life. It is"
+    " asked every half hour; in between, its last answer stands. A sleeping disk is left asleep,"
+    " and a rotating one is asked only while somebody else is using it; both are checked again"
+    " every five minutes. Serial numbers are not recorded.",
     metrics=(
         state("healthy", "The disk's own verdict: 1 healthy, 0 failing or about to fail.", "smart_status.passed"),
         state(
             "verdict",
-            "What smartctl found, added up: 8 the disk is failing; 16 an attribute is not above its threshold;"
-            " 32 one was not, in the past; 64 its error log has entries; 128 its log of self-tests has errors.",
+            "What smartctl found, as a sum: 8 the disk is failing; 16 an attribute has reached its"
+            " threshold; 32 one did so in the past; 64 its error log has entries; 128 its self-test log"
+            " has errors.",
             "exit code of smartctl, bits 3 to 7",
         ),
         state(
             "warning",
-            "NVMe: critical warnings, added up: 1 little spare; 2 temperature; 4 unreliable; 8 it can only be"
-            " read; 16 the backup of its volatile memory failed.",
+            "NVMe: critical warnings, as a sum: 1 few spare blocks; 2 temperature; 4 unreliable; 8"
+            " read-only; 16 the backup of its volatile memory failed.",
             "NVMe critical_warning",
         ),
         gauge("temperature", "°C", "Its temperature.", 0, "temperature.current"),
-        gauge("power_on", "s", "How long it has been powered on in its life; most count in hours.", 0, "power_on_time"),
+        gauge("power_on", "s", "Total time it has been powered on; most disks count in hours.", 0, "power_on_time"),
         gauge("power_cycles", "1", "How often it was switched on.", 0, "power_cycle_count"),
         gauge(
             "unsafe_shutdowns",
             "1",
-            "How often it lost power without being told before.",
+            "How often it lost power without warning.",
             0,
             "NVMe unsafe_shutdowns, ATA by name of the attribute",
         ),
         gauge(
             "percent_used",
             "%",
-            "How much of the life that its maker promises is used up; may be more than 100.",
+            "How much of the life promised by its maker is used up; may exceed 100.",
             0,
             "NVMe percentage_used, ATA device statistics or attribute of wear, SCSI endurance indicator",
         ),
-        gauge("spare", "%", "Share of its spare blocks that is left.", 0, "available_spare, ATA attribute 232"),
+        gauge("spare", "%", "Share of its spare blocks that are left.", 0, "available_spare, ATA attribute 232"),
         gauge("spare_min", "%", "Below this share it warns.", 0, "NVMe available_spare_threshold"),
         gauge("reallocated", "1", "Sectors replaced by spare ones.", 0, "ATA attribute 5, SCSI grown defects"),
-        gauge("pending", "1", "Sectors that could not be read, and wait to be written.", 0, "ATA attribute 197"),
+        gauge(
+            "pending",
+            "1",
+            "Sectors that could not be read and are to be remapped when they are written.",
+            0,
+            "ATA attribute 197",
+        ),
         gauge("uncorrectable", "1", "Sectors that it found unreadable when it checked itself.", 0, "ATA attribute 198"),
         gauge(
             "media_errors",
@@ -92,7 +98,7 @@ SMART = Table(
         gauge(
             "crc_errors",
             "1",
-            "Transfers that were garbled between it and the machine: the cable.",
+            "Transfers garbled between disk and machine: usually the cable.",
             0,
             "ATA attribute 199 or device statistics",
         ),
@@ -105,10 +111,10 @@ SMART = Table(
         ),
         state(
             "self_test",
-            "How its last self-test ended: 0 passed; 1 it runs; 2 aborted or interrupted; 3 failed.",
+            "How its last self-test ended: 0 passed; 1 still running; 2 aborted or interrupted; 3 failed.",
             "log of self-tests",
         ),
-        gauge("self_test_age", "s", "How long it had been powered in its life by then.", 0, "log of self-tests"),
+        gauge("self_test_age", "s", "Its total time powered on at that test.", 0, "log of self-tests"),
         counter(
             "read_bytes",
             "B",
@@ -126,16 +132,17 @@ SMART = Table(
 ATTRIBUTE = Table(
     "smart_attribute",
     per="disk:attribute",
-    doc="The attributes of ATA disks, as sda:197 Current_Pending_Sector: what their vendors count, by number and by the"
-    " name that smartmontools' database has for the model. When they are read: as the table smart.",
+    doc="The SMART attributes of ATA disks, such as sda:197 Current_Pending_Sector: what their"
+    " vendors count, by number and by the name that smartmontools' database has for the model."
+    " They are read together with the table smart.",
     metrics=(
         gauge("raw", "1", "As the vendor counts it; some pack several numbers into one.", 0, "raw.value"),
-        gauge("value", "1", "How good that is, as the vendor rates it: the larger the better.", 0, "value"),
+        gauge("value", "1", "The vendor's rating of that: the larger the better.", 0, "value"),
         gauge("worst", "1", "The worst value so far.", 0, "worst"),
-        gauge("threshold", "1", "Not above this the disk, or its age, has come to an end.", 0, "thresh"),
+        gauge("threshold", "1", "At or below this, the disk is failing, or past its planned life.", 0, "thresh"),
         state(
             "failed",
-            "Whether the value was not above its threshold: 0 never; 1 it is not now; 2 in the past.",
+            "Whether the value has reached its threshold: 0 never; 1 now; 2 in the past.",
             "when_failed",
         ),
     ),

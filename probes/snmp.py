@@ -34,7 +34,7 @@ IP = Table(
     doc="IPv4 datagrams. A datagram joined from several by GRO counts once, unless a metric says otherwise.",
     metrics=(
         state("forwarding", "1 if this host forwards datagrams, 2 if not.", f"{_IP} Forwarding"),
-        gauge("default_ttl", "1", "Time to live of datagrams that ask for none.", origin=f"{_IP} DefaultTTL"),
+        gauge("default_ttl", "1", "Time to live of datagrams that set none.", origin=f"{_IP} DefaultTTL"),
         *_counters(
             _IP,
             (
@@ -144,7 +144,7 @@ TCP = Table(
     metrics=(
         state(
             "rto_algorithm",
-            "How the retransmission timeout is found: 1 other, 2 constant, 3 MIL-STD-1778, 4 Van Jacobson.",
+            "How the retransmission timeout is computed: 1 other, 2 constant, 3 MIL-STD-1778, 4 Van Jacobson.",
             f"{_TCP} RtoAlgorithm",
         ),
         gauge("rto_min", "s", "Shortest retransmission timeout.", 3, f"{_TCP} RtoMin"),
@@ -166,7 +166,7 @@ TCP = Table(
                 ("in_segs", "InSegs", "Segments received, wrong ones included; those joined by GRO count once."),
                 ("out_segs", "OutSegs", "Segments sent, those split by GSO each; retransmitted ones not."),
                 ("retrans_segs", "RetransSegs", "Segments sent again."),
-                ("in_errs", "InErrs", "Segments received with an error, as a wrong checksum."),
+                ("in_errs", "InErrs", "Segments received with an error, such as a wrong checksum."),
                 ("out_rsts", "OutRsts", "Resets (RST) that this side sent, or tried to."),
                 ("in_csum_errors", "InCsumErrors", "Segments received with a wrong checksum."),
             ),
@@ -335,7 +335,7 @@ TCP = Table(
 
 UDP = Table(
     "udp",
-    doc="UDP over IPv4; UDP-Lite is not in it.",
+    doc="UDP over IPv4, without UDP-Lite.",
     metrics=_counters(
         _UDP,
         (

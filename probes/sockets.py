@@ -16,11 +16,13 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 SOCKET = Table(
     "socket",
-    doc="Sockets by protocol. The metrics of IPv6 count IPv6 sockets alone, and are absent where the kernel has none.",
+    doc="Sockets by protocol. The IPv6 metrics count IPv6 sockets only, and are absent where the kernel has no IPv6.",
     metrics=(
         gauge("used", "1", "Sockets of every kind.", origin=f"{PATH} sockets: used"),
         gauge("tcp_in_use", "1", "TCP sockets over IPv4, listening ones included.", origin=f"{PATH} TCP: inuse"),
-        gauge("tcp_orphaned", "1", "TCP sockets no process holds any more.", origin=f"{PATH} TCP: orphan"),
+        gauge(
+            "tcp_orphaned", "1", "TCP sockets that no process holds any more (orphans).", origin=f"{PATH} TCP: orphan"
+        ),
         gauge("tcp_time_wait", "1", "TCP connections in TIME_WAIT.", origin=f"{PATH} TCP: tw"),
         gauge("tcp_allocated", "1", "TCP sockets allocated, in any state.", origin=f"{PATH} TCP: alloc"),
         gauge("tcp_memory", "B", "Memory of TCP's buffers.", origin=f"{PATH} TCP: mem"),

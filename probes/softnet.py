@@ -23,13 +23,17 @@ def _times(name: str, column: int, doc: str) -> Metric:
 SOFTNET = Table(
     "softnet",
     per="CPU",
-    doc="Received packets by the CPU that handled them. The kernel counts in 32 bits: a wrap is a counter reset.",
+    doc="Received packets by the CPU that handled them. The kernel's counters have 32 bits: a wrap is a counter reset.",
     metrics=(
         _times("packets", 0, "Packets (frames) handled."),
-        _times("drops", 1, "Packets dropped since the queue of the CPU was full: net.core.netdev_max_backlog."),
-        _times("squeezed", 2, "Times the CPU left packets for later: net.core.netdev_budget or its time was used up."),
+        _times("drops", 1, "Packets dropped because the CPU's queue was full: net.core.netdev_max_backlog."),
+        _times(
+            "squeezed",
+            2,
+            "Times the CPU left packets for later, because net.core.netdev_budget or its time was used up.",
+        ),
         _times("steered", 9, "Times another CPU woke this one to handle packets (RPS)."),
-        _times("flow_limited", 10, "Packets dropped since one flow had more than its share of the queue."),
+        _times("flow_limited", 10, "Packets dropped because one flow had more than its share of the queue."),
         gauge("queued", "1", "Packets that wait for the CPU now; since Linux 5.10.", origin=f"{PATH} 12"),
     ),
 )

@@ -10,9 +10,9 @@ from sysmond.sources.stalls import FOLDER, KIND, Stalls
 STALL = Table(
     "stall",
     per="resource",
-    doc="Stretches of two seconds within which tasks waited for memory for a fifth of the time, or for disks for half"
-    " of it, since the recorder started.",
-    metrics=(counter("stalls", "1", "Stretches in which tasks waited so long.", origin=FOLDER),),
+    doc="Periods of two seconds in which tasks waited for memory for a fifth of the time, or for"
+    " disks for half of it, since the recorder started.",
+    metrics=(counter("stalls", "1", "Periods in which tasks waited that long.", origin=FOLDER),),
 )
 
 

@@ -17,12 +17,16 @@ KIB = 1024
 SWAP = Table(
     "swap",
     per="device",
-    doc="Swap by device or file. The table memory has the sums, vm the pages swapped in and out.",
+    doc="Swap areas by device or file. The table memory has their sum, vm the pages swapped in and out.",
     metrics=(
         gauge("size", "B", "Room for pages.", origin=f"{PATH} Size"),
         gauge("used", "B", "How much of it is in use.", origin=f"{PATH} Used"),
-        state("priority", "The kernel fills devices of a higher number first, equal ones in turn.", f"{PATH} Priority"),
-        text("type", "partition, which is any block device, or file.", f"{PATH} Type"),
+        state(
+            "priority",
+            "Priority: the kernel fills areas with a higher number first, and those with the same number in turn.",
+            f"{PATH} Priority",
+        ),
+        text("type", "partition (any block device) or file.", f"{PATH} Type"),
     ),
 )
 

@@ -28,12 +28,13 @@ from sysmond.sources import hwmon, iio, thermal
 TEMPERATURE = Table(
     "temperature",
     per="sensor",
-    doc="Temperatures, by chip and label as sensors(1) prints them; where two chips have one name, with the address of"
-    " each on its bus. Thermal zones are called by their type, those that hwmon shows again, too. An NVMe drive is"
-    " asked every 30 s at most, firmware every 10 s, and more seldom where it answers slowly, a rotating disk while"
-    " somebody else uses it; between two readings the last one stands."
-    " Limits are read when a sensor appears. Of processors of Intel the package is asked, a core by the option cores"
-    " alone: each would be interrupted, idle or not.",
+    doc="Temperatures, by chip and label as sensors(1) prints them; if two chips have the same name,"
+    " with the address of each on its bus. Thermal zones are named by their type, including those"
+    " that hwmon shows as well. An NVMe drive is read every 30 s at most, firmware every 10 s"
+    " (less often if it answers slowly), a rotating disk only while somebody else uses it; in"
+    " between, the last reading stands. Limits are read when a sensor appears. Intel processors"
+    " are read by package; the option cores adds their cores, each of which is interrupted for"
+    " that, idle or not.",
     metrics=(
         gauge("value", "°C", "The temperature.", 3, "hwmon tempN_input, zone temp, in_temp_input"),
         gauge("min", "°C", "Below this it is too cold.", 3, "hwmon tempN_min"),
@@ -49,7 +50,7 @@ TEMPERATURE = Table(
         gauge(
             "emergency",
             "°C",
-            "Above this it is switched off, where there is more than crit.",
+            "Above this it is switched off; a second limit beyond crit.",
             3,
             "hwmon tempN_emergency",
         ),
@@ -57,7 +58,12 @@ TEMPERATURE = Table(
     ),
     answers=Answers(
         derived=(
-            Derived("headroom", "°C", "min(crit, emergency) - value", "How far it is from where there may be damage."),
+            Derived(
+                "headroom",
+                "°C",
+                "min(crit, emergency) - value",
+                "How far it is below the temperature at which there may be damage.",
+            ),
         )
     ),
 )
@@ -66,8 +72,9 @@ TEMPERATURE = Table(
 CORES = Option(
     "cores",
     default=False,
-    doc="Whether each core of a processor of Intel is asked, too (coretemp), which interrupts it, and the zone"
-    " x86_pkg_temp beside the package's sensor. AMD's processors have no sensor a core.",
+    doc="Whether each core of an Intel processor is read as well (coretemp), which interrupts it, and"
+    " the zone x86_pkg_temp besides the package's sensor. AMD processors have no sensors for"
+    " single cores.",
 )
 # The zone that reads the same register as coretemp does for its package.
 _PACKAGE = "x86_pkg_temp"

@@ -11,9 +11,9 @@ from sysmond.tasks.states import looking_at
 from sysmond.tasks.stuck import KIND, StuckThreads
 from sysmond.tasks.tables import KERNEL_STACK, THREAD_STATE
 
-_ALL = Option("all", default=False, doc="Whether threads that sleep, are stopped or dead are recorded, too.")
+_ALL = Option("all", default=False, doc="Whether sleeping, stopped and dead threads are recorded, too.")
 _BY_PROC = Option(
-    "by_proc", default=False, doc="Whether /proc is read where BPF is unavailable: up to 20 ms of CPU a reading."
+    "by_proc", default=False, doc="Whether /proc is read where BPF is unavailable, at up to 20 ms of CPU per reading."
 )
 
 # As for processes: it is worth most when many wait at once.

@@ -11,14 +11,14 @@ ORIGIN = "org.freedesktop.systemd1"
 
 UNIT = Table(
     "unit",
-    doc="What became of systemd's units since the recorder started: of services, and of others where they failed. Units"
-    " of people's sessions do not count.",
+    doc="What happened to systemd units since the recorder started: services, and other units that"
+    " failed. Units of user sessions do not count.",
     metrics=(
         counter("failed", "1", "How often a unit failed.", origin=ORIGIN),
-        counter("restarted", "1", "How often one was started again because it had ended.", origin=ORIGIN),
+        counter("restarted", "1", "How often a unit was restarted because it had ended.", origin=ORIGIN),
         counter("started", "1", "How often a service was started.", origin=ORIGIN),
-        counter("stopped", "1", "How often one was stopped, or ended.", origin=ORIGIN),
-        counter("overruns", "1", "How often too much changed to be followed, for up to half a minute.", origin=ORIGIN),
+        counter("stopped", "1", "How often a service was stopped, or ended.", origin=ORIGIN),
+        counter("overruns", "1", "How often too much changed to follow, for up to half a minute.", origin=ORIGIN),
     ),
 )
 

@@ -20,7 +20,9 @@ UNIT_FILE = Table(
             for done in DONE
         ),
         gauge("files", "1", "How many there are.", origin=ORIGIN),
-        gauge("left_out", "1", f"How many more there are than {FILES_MAX}, of which nothing is told.", origin=ORIGIN),
+        gauge(
+            "left_out", "1", f"How many there are beyond {FILES_MAX}; changes of these are not noticed.", origin=ORIGIN
+        ),
     ),
 )
 

@@ -16,9 +16,9 @@ SELF_POWERED = 0x40
 USB_POWER = Table(
     "usb_power",
     per="device",
-    doc=f"USB devices by their place, as 1-3.2: bus, socket, socket of the hub there. At most {DEVICES_MAX}.",
+    doc=f"USB devices by their place, such as 1-3.2: bus, port, port of the hub there. At most {DEVICES_MAX}.",
     metrics=(
-        gauge("current_max", "A", "Most that it may draw from its socket.", 3, f"{FOLDER}/*/bMaxPower"),
+        gauge("current_max", "A", "The most current it may draw from its port.", 3, f"{FOLDER}/*/bMaxPower"),
         state("self_powered", "1 if it has its own power supply.", f"{FOLDER}/*/bmAttributes"),
     ),
 )

@@ -12,13 +12,14 @@ _ORIGIN = "scan_elements/in_accel_{}_type, in_accel_scale"
 VIBRATION = Table(
     "vibration",
     per="sensor",
-    doc="How accelerometers shook for a second, soon after the reading before; gravity is not counted. A buffer has one"
-    " reader: for that second no desktop can turn its screen by it, and while one does, the row is a gap.",
+    doc="How much accelerometers shook during one second, shortly after the previous reading; gravity"
+    " does not count. Only one program at a time can read a sensor's buffer: for that second no"
+    " desktop can rotate its screen by it, and while a desktop reads it, there is a gap.",
     metrics=(
         gauge("rms", "m/s²", "Root mean square of the acceleration, all axes together.", 6, _ORIGIN.format("*")),
         gauge("peak", "m/s²", "The largest acceleration.", 6, _ORIGIN.format("*")),
         *(gauge(f"rms_{axis}", "m/s²", f"Root mean square along {axis}.", 6, _ORIGIN.format(axis)) for axis in "xyz"),
-        gauge("rate", "Hz", "How many samples came a second; half of that is the fastest shaking seen.", 3, "buffer"),
+        gauge("rate", "Hz", "Samples per second; half of that is the fastest shaking that can be seen.", 3, "buffer"),
     ),
 )
 

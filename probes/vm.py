@@ -52,12 +52,12 @@ METRICS = (
     _now("nr_free_cma", "Free pages in the reserve for contiguous allocations (CMA)."),
     _now("nr_unaccepted", "Pages that a confidential virtual machine has not accepted yet."),
     # Where pages were allocated.
-    _pages("numa_hit", "Pages allocated on the node that was wanted."),
+    _pages("numa_hit", "Pages allocated on the intended node."),
     _pages("numa_miss", "Pages allocated on this node though another was wanted."),
     _pages("numa_foreign", "Pages wanted on this node but allocated on another."),
     _pages("numa_interleave", "Pages allocated by interleaving on the node that was wanted."),
     _pages("numa_local", "Pages allocated on the node of the CPU that asked."),
-    _pages("numa_other", "Pages allocated on another node than that of the CPU that asked."),
+    _pages("numa_other", "Pages allocated on a node other than that of the CPU that asked."),
     # State of the nodes.
     _now("nr_inactive_anon", "Anonymous and tmpfs pages not used recently."),
     _now("nr_active_anon", "Anonymous and tmpfs pages used recently."),
@@ -94,7 +94,7 @@ METRICS = (
     _pages("nr_written", "Pages written to disk."),
     _pages("nr_throttled_written", "Pages written while reclaim was throttled."),
     _now("nr_kernel_misc_reclaimable", "Reclaimable pages of the kernel outside of slab caches."),
-    _pages("nr_foll_pin_acquired", "Pages pinned for direct access, as by RDMA."),
+    _pages("nr_foll_pin_acquired", "Pages pinned for direct access, such as by RDMA."),
     _pages("nr_foll_pin_released", "Pages pinned for direct access that were released."),
     _now("nr_kernel_stack", "Memory of the kernel stacks of all tasks.", "B"),
     _now("nr_shadow_call_stack", "Memory of the shadow call stacks of all tasks.", "B"),
@@ -104,19 +104,21 @@ METRICS = (
     _now("nr_swapcached", "Pages of the swap cache."),
     _pages("pgpromote_success", "Pages moved to a faster memory tier."),
     _pages("pgpromote_candidate", "Pages considered for a faster memory tier."),
-    _pages("pgpromote_candidate_nrl", "Pages considered for a faster memory tier without a limit of their rate."),
+    _pages("pgpromote_candidate_nrl", "Pages considered for a faster memory tier without a rate limit."),
     _pages("pgdemote_kswapd", "Pages moved to a slower memory tier by kswapd."),
     _pages("pgdemote_direct", "Pages moved to a slower memory tier by the task that needed memory."),
     _pages("pgdemote_khugepaged", "Pages moved to a slower memory tier by khugepaged."),
     _pages("pgdemote_proactive", "Pages moved to a slower memory tier on request of user space."),
     _now("nr_hugetlb", "Pages in huge pages of hugetlbfs."),
     _now("nr_balloon_pages", "Pages given back to the hypervisor by a balloon driver."),
-    _now("nr_kernel_file_pages", "Page-cache pages that the kernel itself holds, as for file-system metadata."),
+    _now(
+        "nr_kernel_file_pages", "Page-cache pages that the kernel itself holds, for instance for file-system metadata."
+    ),
     _now("nr_gpu_active", "Pages in use by graphics processors."),
     _now("nr_gpu_reclaim", "Pages in the pools of graphics drivers, ready for reuse."),
     # State of the system.
-    _now("nr_dirty_threshold", "Dirty pages from which on writers must write back themselves."),
-    _now("nr_dirty_background_threshold", "Dirty pages from which on the kernel writes back in the background."),
+    _now("nr_dirty_threshold", "Number of dirty pages from which writers must write back themselves."),
+    _now("nr_dirty_background_threshold", "Number of dirty pages from which the kernel writes back in the background."),
     _now("nr_memmap", "Pages of page descriptors allocated while running (Linux 6.10)."),
     _now("nr_memmap_boot", "Pages of page descriptors allocated at boot (Linux 6.10)."),
     _now("nr_memmap_pages", "Pages of page descriptors allocated while running."),
@@ -193,7 +195,7 @@ METRICS = (
     _pages("cma_alloc_fail", "Pages that could not be allocated from the reserve for contiguous allocations (CMA)."),
     # Unevictable pages.
     _pages("unevictable_pgs_culled", "Pages that became unevictable."),
-    _pages("unevictable_pgs_scanned", "Unevictable pages looked at whether they still are."),
+    _pages("unevictable_pgs_scanned", "Unevictable pages checked for whether they still are."),
     _pages("unevictable_pgs_rescued", "Pages that became evictable again."),
     _pages("unevictable_pgs_mlocked", "Pages that were locked."),
     _pages("unevictable_pgs_munlocked", "Pages that were unlocked."),
@@ -202,7 +204,9 @@ METRICS = (
     # Transparent huge pages.
     _times("thp_fault_alloc", "Huge pages allocated at a page fault."),
     _times("thp_fault_fallback", "Page faults that got small pages for lack of a huge one."),
-    _times("thp_fault_fallback_charge", "Page faults that got small pages as a cgroup's limit forbade a huge one."),
+    _times(
+        "thp_fault_fallback_charge", "Page faults that got small pages because a cgroup's limit forbade a huge one."
+    ),
     _times("thp_collapse_alloc", "Huge pages allocated by khugepaged to join small ones."),
     _times("thp_collapse_alloc_failed", "Huge pages that khugepaged could not allocate."),
     _times("thp_file_alloc", "Huge pages allocated for shared memory and tmpfs."),
@@ -250,7 +254,7 @@ METRICS = (
     # Kernels built with CONFIG_PER_VMA_LOCK_STATS.
     _times("vma_lock_success", "Page faults served under the lock of one memory area."),
     _times("vma_lock_abort", "Page faults that gave up the lock of one memory area."),
-    _times("vma_lock_retry", "Page faults begun anew with the lock of the whole address space."),
+    _times("vma_lock_retry", "Page faults restarted with the lock of the whole address space."),
     _times("vma_lock_miss", "Page faults that did not get the lock of one memory area."),
     # Kernels built with CONFIG_DEBUG_STACK_USAGE.
     *(_times(f"kstack_{name}", f"Tasks ended that used at most {kib} KiB of stack.") for name, kib in STACK_SIZES),

@@ -20,13 +20,13 @@ def _count(name: str, doc: str, file: str) -> Metric:
 WAKEUP = Table(
     "wakeup",
     per="source",
-    doc="Wakeup sources that were ever active, as the kernel names them, a second one of a name as NAME#2. At most"
+    doc="Wakeup sources that were ever active, by the kernel's names; a second one of the same name is NAME#2. At most"
     f" {SOURCES_MAX}.",
     metrics=(
         _count("activations", "How often it became active.", "active_count"),
         _count("events", "Events that it signalled.", "event_count"),
-        _count("wakeups", "How often it may have ended a suspend, or kept one from beginning.", "wakeup_count"),
-        _count("expirations", "How often it became inactive because its time was up.", "expire_count"),
+        _count("wakeups", "How often it may have ended a suspend, or prevented one.", "wakeup_count"),
+        _count("expirations", "How often it became inactive because of its timeout.", "expire_count"),
         counter("active_time", "s", "How long it was active.", 3, f"{FOLDER}/*/total_time_ms"),
         counter(
             "preventing_time", "s", "How long it kept the machine awake.", 3, f"{FOLDER}/*/prevent_suspend_time_ms"

@@ -50,19 +50,19 @@ WIFI = Table(
     "wifi",
     per="interface",
     doc=f"Wireless interfaces, the first {INTERFACES_MAX} by name; their bytes are in the table network. Signal,"
-    " counters and rates are about the access point that an interface is connected to, and absent of one that serves"
-    " others, as a hotspot does. Counters begin anew with each connection, and the kernel has most of them in 32 bits."
+    " counters and rates are about the access point that an interface is connected to, and absent for one that serves"
+    " others, such as a hotspot. Counters restart with each connection, and most have only 32 bits in the kernel."
     " Drivers differ in what they count.",
     metrics=(
         _level("signal", "Strength at which its access point was last heard.", f"{_STATION}SIGNAL"),
         _level("signal_average", "The same, averaged by the driver.", f"{_STATION}SIGNAL_AVG"),
-        _level("beacon_signal", "The same of beacons alone, averaged.", f"{_STATION}BEACON_SIGNAL_AVG"),
+        _level("beacon_signal", "The same for beacons only, averaged.", f"{_STATION}BEACON_SIGNAL_AVG"),
         _count("received_packets", "Packets received from its access point.", "RX_PACKETS"),
         _count("sent_packets", "Packets sent to it.", "TX_PACKETS"),
         _count("retries", "Times a packet had to be sent again.", "TX_RETRIES"),
-        _count("failures", "Packets given up, since nobody acknowledged them.", "TX_FAILED"),
-        _count("beacon_losses", "Times that beacons were missed for so long that it was noticed.", "BEACON_LOSS"),
-        _count("receive_drops", "Packets received and dropped, for reasons that are not told.", "RX_DROP_MISC"),
+        _count("failures", "Packets given up, because nobody acknowledged them.", "TX_FAILED"),
+        _count("beacon_losses", "Times that so many beacons were missed that the driver reported it.", "BEACON_LOSS"),
+        _count("receive_drops", "Packets received and dropped, for unspecified reasons.", "RX_DROP_MISC"),
         gauge("connected_time", "s", "How long it has been connected.", origin=f"{_STATION}CONNECTED_TIME"),
         gauge("receive_rate", "bit/s", "Bit rate of what was last received.", origin=f"{_STATION}RX_BITRATE"),
         gauge("send_rate", "bit/s", "Bit rate of what is sent.", origin=f"{_STATION}TX_BITRATE"),
@@ -73,10 +73,10 @@ WIFI = Table(
         gauge(
             "stations",
             "1",
-            "Stations that it speaks with: 1 where it is connected to an access point, or how many it serves.",
+            "Stations it talks to: 1 if it is connected to an access point, otherwise how many it serves.",
             origin="NL80211_CMD_GET_STATION",
         ),
-        text("type", "managed, AP, monitor, mesh point …, as iw calls it.", f"{_INTERFACE}IFTYPE"),
+        text("type", "managed, AP, monitor, mesh point …, in the words of iw.", f"{_INTERFACE}IFTYPE"),
     ),
     answers=Answers(
         derived=(
@@ -89,13 +89,13 @@ WIFI = Table(
 WIFI_CHANNEL = Table(
     "wifi_channel",
     per="interface:MHz",
-    doc="Channels in use by wireless interfaces, where the driver surveys them, which not all do. An instance is an"
-    " interface on a channel, as wlan0:2437: each channel has its own times.",
+    doc="Channels used by wireless interfaces, if the driver surveys them, which not all do. An"
+    " instance is an interface on a channel, such as wlan0:2437: each channel has its own times.",
     metrics=(
         _level("noise", "Noise on it.", f"{_SURVEY}NOISE"),
-        _time("active_time", "How long the radio was on it, or turned on at all, as the driver has it.", "TIME"),
-        _time("busy_time", "How long the channel was found busy, by whomever.", "TIME_BUSY"),
-        _time("extension_busy_time", "How long that part of it was busy that makes it 40 MHz.", "TIME_EXT_BUSY"),
+        _time("active_time", "How long the radio was on it, or turned on at all, depending on the driver.", "TIME"),
+        _time("busy_time", "How long the channel was busy, whoever used it.", "TIME_BUSY"),
+        _time("extension_busy_time", "How long its extension to 40 MHz was busy.", "TIME_EXT_BUSY"),
         _time("receive_time", "How long the radio received.", "TIME_RX"),
         _time("transmit_time", "How long the radio sent.", "TIME_TX"),
         _time("scan_time", "How long it looked for networks.", "TIME_SCAN"),
@@ -111,16 +111,17 @@ WIFI_CHANNEL = Table(
 WIFI_CONNECTION = Table(
     "wifi_connection",
     per="interface",
-    doc="How often a wireless interface was connected and disconnected since the recorder started. Each is an event,"
-    " which names no network: those of wifi_ssid and wifi_bssid do.",
+    doc="How often a wireless interface was connected and disconnected since the recorder started."
+    " Each time is an event, which does not name the network: those of wifi_ssid and wifi_bssid"
+    " do.",
     metrics=(
         counter("connected", "1", "How often it was connected.", origin="NL80211_CMD_CONNECT"),
-        counter("roamed", "1", "How often it went over to another access point.", origin="NL80211_CMD_ROAM"),
+        counter("roamed", "1", "How often it roamed to another access point.", origin="NL80211_CMD_ROAM"),
         counter("disconnected", "1", "How often its connection ended.", origin="NL80211_CMD_DISCONNECT"),
         counter(
             "refused",
             "1",
-            "How often an access point did not let it in, or did not answer.",
+            "How often an access point refused it, or did not answer.",
             origin="NL80211_CMD_CONNECT",
         ),
     ),
@@ -128,14 +129,14 @@ WIFI_CONNECTION = Table(
 WIFI_BSSID = Table(
     "wifi_bssid",
     per="interface",
-    doc="Which access point an interface is connected to. Its address tells where the machine is.",
+    doc="Which access point an interface is connected to. Its address reveals where the machine is.",
     metrics=(text("bssid", "Address of the access point.", f"{_INTERFACE}MAC"),),
 )
 WIFI_SSID = Table(
     "wifi_ssid",
     per="interface",
-    doc="The name of the network that an interface is in, or offers. Many tell whose it is, and where.",
-    metrics=(text("ssid", "Name of the network; what is not printable in it is a space.", f"{_INTERFACE}SSID"),),
+    doc="The name of the network that an interface is in, or offers. Many such names reveal whose it is, and where.",
+    metrics=(text("ssid", "Name of the network; unprintable characters are shown as spaces.", f"{_INTERFACE}SSID"),),
 )
 
 

@@ -26,23 +26,34 @@ def _io(name: str, word: int, doc: str) -> Metric:
 ZRAM = Table(
     "zram",
     per="device",
-    doc="Compressed RAM disks, as they are used for swap; one that is not set up has no row. Reads and writes are in"
-    " the table disk. What is stored, divided by compressed, is how well it compresses.",
+    doc="Compressed RAM disks, which are often used for swap; one that is not set up has no row."
+    " Reads and writes are in the table disk. The compression ratio is stored divided by"
+    " compressed.",
     metrics=(
         gauge("size", "B", "Size of the disk.", origin=f"{FOLDER}/zram*/disksize"),
-        _mm("stored", 1, "What is stored, at its original size; pages of one value left out."),
-        _mm("compressed", 2, "What is stored, compressed."),
-        _mm("used", 3, "Memory taken, with what is lost to fragmentation."),
-        _mm("used_max", 5, "The largest it was."),
-        _mm("limit", 4, "How much memory it may take; 0 is any."),
+        _mm("stored", 1, "What is stored, at its original size, without pages filled with one value."),
+        _mm("compressed", 2, "What is stored, at its compressed size."),
+        _mm("used", 3, "Memory taken, including what is lost to fragmentation."),
+        _mm("used_max", 5, "The most memory taken so far."),
+        _mm("limit", 4, "How much memory it may take; 0 means no limit."),
         _mm("same_pages", 6, "Pages filled with one value, which take no memory.", "page"),
         _mm("incompressible_pages", 8, "Pages stored as they are; since Linux 4.19.", "page"),
         counter("compacted_pages", "page", "Pages freed by compaction.", origin=f"{FOLDER}/zram*/mm_stat 7"),
         _io("failed_reads", 1, "Reads that failed."),
-        _io("failed_writes", 2, "Writes that failed, as where memory ran out."),
+        _io("failed_writes", 2, "Writes that failed, for instance because memory ran out."),
         gauge("backing", "B", "Data written to its backing device.", origin=f"{FOLDER}/zram*/bd_stat 1 × {PAGE_BYTES}"),
-        counter("backing_read", "B", "Read from there.", origin=f"{FOLDER}/zram*/bd_stat 2 × {PAGE_BYTES}"),
-        counter("backing_written", "B", "Written to there.", origin=f"{FOLDER}/zram*/bd_stat 3 × {PAGE_BYTES}"),
+        counter(
+            "backing_read",
+            "B",
+            "Data read from its backing device so far.",
+            origin=f"{FOLDER}/zram*/bd_stat 2 × {PAGE_BYTES}",
+        ),
+        counter(
+            "backing_written",
+            "B",
+            "Data written to its backing device so far.",
+            origin=f"{FOLDER}/zram*/bd_stat 3 × {PAGE_BYTES}",
+        ),
         text("algorithm", "Compression algorithm.", f"{FOLDER}/zram*/comp_algorithm"),
     ),
 )

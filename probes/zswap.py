@@ -20,16 +20,21 @@ def _times(name: str, file: str, doc: str) -> Metric:
 
 ZSWAP = Table(
     "zswap",
-    doc="The compressed cache in front of swap: its settings, and what it refused; the latter is absent where debugfs"
-    " may not be read. Its size is memory/zswap and memory/zswapped, pages in and out are vm/zswpin, zswpout, zswpwb.",
+    doc="The compressed cache in front of swap: its settings, and what it refused, which is absent"
+    " where debugfs may not be read. Its size is memory/zswap and memory/zswapped, pages in and"
+    " out are vm/zswpin, zswpout, zswpwb.",
     metrics=(
         state("enabled", "1 if it accepts pages.", f"{SETTINGS}/enabled"),
-        gauge("pool_max", "%", "How much of memory it may take.", origin=f"{SETTINGS}/max_pool_percent"),
+        gauge("pool_max", "%", "Share of memory that it may take.", origin=f"{SETTINGS}/max_pool_percent"),
         _times("pool_limit_hits", "pool_limit_hit", "Times it was full."),
-        _times("alloc_refusals", "reject_alloc_fail", "Pages refused since memory for them could not be had."),
-        _times("compress_refusals", "reject_compress_fail", "Pages refused since they could not be compressed."),
-        _times("poor_refusals", "reject_compress_poor", "Pages refused since they compress poorly."),
-        _times("reclaim_refusals", "reject_reclaim_fail", "Pages refused since it was full and nothing could leave."),
+        _times("alloc_refusals", "reject_alloc_fail", "Pages refused because memory for them could not be allocated."),
+        _times("compress_refusals", "reject_compress_fail", "Pages refused because they could not be compressed."),
+        _times("poor_refusals", "reject_compress_poor", "Pages refused because they compress poorly."),
+        _times(
+            "reclaim_refusals",
+            "reject_reclaim_fail",
+            "Pages refused because it was full and nothing could be written back.",
+        ),
         text("compressor", "Compression algorithm.", f"{SETTINGS}/compressor"),
     ),
 )

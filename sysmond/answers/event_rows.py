@@ -42,7 +42,7 @@ TABLE = Table(
         Metric("text", TEXT, Semantics.STATE, "A line about it."),
         Metric("detail", TEXT, Semantics.STATE, "More about it."),
         Metric(HAPPENED, TIME_UNIT, Semantics.STATE, "When, where it was known only later; then time is the same."),
-        Metric("known_from", TEXT, Semantics.STATE, "Which log told of what was known only later."),
+        Metric("known_from", TEXT, Semantics.STATE, "Which log it comes from, if it became known only later."),
     ),
     "event",
     "What happened: marks, starts, steps of the clock, devices that come and go, and what became of probes and parts.",
@@ -80,7 +80,7 @@ def answer(place: Folders, classes: Collection[Sensitivity], request: Request) -
     """
     when = times_of(request, snapshot_note.now(place.state))
     if request.percentile is not None or request.summary:
-        raise UsageError(f"table {EVENTS!r}: has no amounts; expected --group-by, without a percentile or summary")
+        raise UsageError(f"table {EVENTS!r}: has no averages; expected --group-by, no percentile or summary")
     question, notes = dropping.left_of_columns(asked(request, offer()), dropping.parse(request.drop, place.state))
     happened = events.read(place, classes, when.start_ns, when.end_ns, request.boot)
     moments = [event.time_ns for event in happened.events] or [when.now_ns]

@@ -22,11 +22,11 @@ def _stalled(kind: str, doc: str, of: str = "") -> Derived:
     return Derived(f"{of}{kind}_percent", "%", f"{of}{kind}_total * 100", doc)
 
 
-_CPU_PERCENT = Derived("cpu_percent", "%", "cpu * 100", "CPU time, of one CPU.")
+_CPU_PERCENT = Derived("cpu_percent", "%", "cpu * 100", "CPU time, as a percentage of one CPU.")
 _OF_TASKS = (
     _CPU_PERCENT,
-    Derived("user_percent", "%", "user * 100", "CPU time in user mode, of one CPU."),
-    Derived("system_percent", "%", "system * 100", "CPU time in the kernel, of one CPU."),
+    Derived("user_percent", "%", "user * 100", "CPU time in user mode, as a percentage of one CPU."),
+    Derived("system_percent", "%", "system * 100", "CPU time in the kernel, as a percentage of one CPU."),
     Derived("wait_percent", "%", "run_delay * 100", "Share of time for which it waited for a CPU."),
 )
 
@@ -36,7 +36,7 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
             "busy",
             "%",
             f"(user + nice + system + irq + softirq + steal) / ({_TIMES}) * 100",
-            "Share of the time in which it was busy; of total, of all CPUs together.",
+            "Share of the time in which it was busy; for total, of all CPUs together.",
         ),
         _share("user", "user", "Share of time in user mode."),
         _share("nice", "nice", "Share of time in user mode at lowered priority."),
@@ -45,19 +45,22 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
         _share("irq", "irq + softirq", "Share of time serving interrupts, hard and soft."),
         _share("hardirq", "irq", "Share of time serving hardware interrupts (mpstat %irq)."),
         _share("softirq", "softirq", "Share of time serving soft interrupts (mpstat %soft)."),
-        _share("guest", "guest", "Share of time running virtual CPUs, which user has, too."),
-        _share("guest_nice", "guest_nice", "Share of time running virtual CPUs at lowered priority; nice has it, too."),
+        _share("guest", "guest", "Share of time running virtual CPUs; included in user."),
+        _share("guest_nice", "guest_nice", "Share of time running virtual CPUs at lowered priority; included in nice."),
         _share("user_without_guest", "user - guest", "Share of time in user mode, without guests (mpstat %usr)."),
         _share("nice_without_guest", "nice - guest_nice", "The same at lowered priority (mpstat %nice)."),
         _share("steal", "steal", "Share of time in which the hypervisor ran something else."),
         _share("idle", "idle", "Share of time with nothing to do."),
     ),
     "memory": (
-        Derived("used", "B", "total - available", "Memory that cannot be had without swapping, as free shows it."),
+        Derived("used", "B", "total - available", "Memory that is not available without swapping, as shown by free."),
         Derived("used_percent", "%", "(total - available) / total * 100", "Share of memory that is used."),
         Derived("buffers_and_cache", "B", "buffers + cached + slab_reclaimable", "What free shows as buff/cache."),
         Derived(
-            "committed_percent", "%", "committed / (total + swap_total) * 100", "Memory promised, of all there is."
+            "committed_percent",
+            "%",
+            "committed / (total + swap_total) * 100",
+            "Memory promised to programs, as a share of memory and swap.",
         ),
         Derived("swap_used", "B", "swap_total - swap_free", "Swap space in use."),
         Derived("swap_used_percent", "%", "(swap_total - swap_free) / swap_total * 100", "Share of swap in use."),
@@ -65,7 +68,7 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
             "swap_cached_percent",
             "%",
             "swap_cached / (swap_total - swap_free) * 100",
-            "Of swap in use, the share that is in memory, too (sar %swpcad).",
+            "Share of the swap in use that is also in memory (sar %swpcad).",
         ),
         Derived("cache", "B", "cached + slab_reclaimable", "Page cache and slab that can be reclaimed (vmstat cache)."),
         Derived(
@@ -115,13 +118,18 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
         ),
     ),
     "filesystem": (
-        Derived("used_percent", "%", "used / (used + available) * 100", "Share in use of what users may have, as df."),
-        Derived("used_of_size_percent", "%", "used / size * 100", "Share in use of all of it (sar %fsused)."),
+        Derived(
+            "used_percent",
+            "%",
+            "used / (used + available) * 100",
+            "Share in use of what users may fill, as shown by df.",
+        ),
+        Derived("used_of_size_percent", "%", "used / size * 100", "Share in use of the whole size (sar %fsused)."),
         Derived(
             "unavailable_percent",
             "%",
             "(size - available) / size * 100",
-            "Share that users cannot have: in use, or reserved (sar %ufsused).",
+            "Share not available to users: in use, or reserved (sar %ufsused).",
         ),
         Derived("inodes_used_percent", "%", "inodes_used / inodes * 100", "Share of inodes in use."),
     ),
@@ -132,19 +140,19 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
             "receive_utilization",
             "%",
             "received_bytes * 8 / link.speed@@ * 100",
-            "Share of the link's speed that is received; absent where none is known.",
+            "Share of the link's speed used for receiving; absent if the speed is unknown.",
         ),
         Derived(
             "send_utilization",
             "%",
             "sent_bytes * 8 / link.speed@@ * 100",
-            "Share of the link's speed that is sent; absent where none is known.",
+            "Share of the link's speed used for sending; absent if the speed is unknown.",
         ),
         Derived(
             "utilization",
             "%",
             "max(received_bytes, sent_bytes) * 8 / link.speed@@ * 100",
-            "Share of the link's speed in the direction with more of it (sar %ifutil).",
+            "Share of the link's speed used in the busier direction (sar %ifutil).",
         ),
         Derived("errors", "1/s", "receive_errors + send_errors", "Packets with errors, in and out."),
         Derived("drops", "1/s", "receive_drops + send_drops", "Packets dropped, in and out."),
@@ -170,29 +178,35 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
         ),
     ),
     "swap": (Derived("used_percent", "%", "used / size * 100", "Share of it in use."),),
-    "zram": (Derived("compression", "1", "stored / compressed", "How many times smaller it is for compression."),),
+    "zram": (Derived("compression", "1", "stored / compressed", "Compression ratio."),),
     "numa": (
         Derived("used_percent", "%", "used / total * 100", "Share of the node's memory in use."),
-        Derived("miss_percent", "%", "miss / (hit + miss) * 100", "Share of its pages that were wanted elsewhere."),
+        Derived(
+            "miss_percent", "%", "miss / (hit + miss) * 100", "Share of its pages that were intended for another node."
+        ),
     ),
     "slab": (Derived("used_percent", "%", "used / size * 100", "Share of it that holds objects."),),
-    "btrfs": (Derived("used_percent", "%", "used / size * 100", "Share in use of what is reserved for it."),),
+    "btrfs": (Derived("used_percent", "%", "used / size * 100", "Share in use of its reserved space."),),
     "conntrack": (
-        Derived("used_percent", "%", "connections / connections_max * 100", "How full the table of connections is."),
+        Derived("used_percent", "%", "connections / connections_max * 100", "How full the connection table is."),
     ),
     "limits": (
-        Derived("files_percent", "%", "files / files_max * 100", "Share of the files that may be open."),
-        Derived("threads_percent", "%", "load.tasks / threads_max * 100", "Share of the threads that there may be."),
-        Derived("pids_percent", "%", "load.tasks / pids_max * 100", "Share of the numbers that threads may have."),
+        Derived("files_percent", "%", "files / files_max * 100", "Open files, as a share of the limit."),
+        Derived("threads_percent", "%", "load.tasks / threads_max * 100", "Threads, as a share of the limit."),
+        Derived(
+            "pids_percent", "%", "load.tasks / pids_max * 100", "Threads, as a share of the available numbers (PIDs)."
+        ),
     ),
     "cgroup": (
-        Derived("cpu_percent", "%", "cpu_usage * 100", "CPU time, of one CPU."),
-        Derived("memory_percent", "%", "memory_used / memory.total * 100", "Memory charged to it, of all there is."),
+        Derived("cpu_percent", "%", "cpu_usage * 100", "CPU time, as a percentage of one CPU."),
+        Derived(
+            "memory_percent", "%", "memory_used / memory.total * 100", "Memory charged to it, as a share of all memory."
+        ),
         Derived(
             "throttled_percent",
             "%",
             "cpu_throttled_periods / cpu_periods * 100",
-            "Share of periods in which its limit of CPU time was hit.",
+            "Share of periods in which its CPU time limit was reached.",
         ),
         *(
             _stalled(kind, f"Share of time in which {whom} waited for {of}.", f"{of}_")
@@ -206,16 +220,19 @@ KNOWN: Mapping[str, tuple[Derived, ...]] = {
             "memory_percent",
             "%",
             "(rss_anon + rss_file + rss_shmem) / memory.total * 100",
-            "Resident memory, of all there is.",
+            "Resident memory, as a share of all memory.",
         ),
         Derived(
-            "gpu_percent", "%", "gpu_process.gpu_time@@ * 100", "Time of engines of graphics cards, of one engine."
+            "gpu_percent",
+            "%",
+            "gpu_process.gpu_time@@ * 100",
+            "Time of graphics engines, as a percentage of one engine.",
         ),
-        Derived("gpu_memory", "B", "gpu_process.gpu_memory@@", "Memory of its buffers for graphics cards."),
+        Derived("gpu_memory", "B", "gpu_process.gpu_memory@@", "Memory of its graphics buffers."),
     ),
     "process_private": (
-        Derived("received", "B/s", "tcp_received + udp_received", "What it receives by TCP and UDP."),
-        Derived("sent", "B/s", "tcp_sent + udp_sent", "What it sends by TCP and UDP."),
+        Derived("received", "B/s", "tcp_received + udp_received", "Bytes received by TCP and UDP."),
+        Derived("sent", "B/s", "tcp_sent + udp_sent", "Bytes sent by TCP and UDP."),
     ),
     "thread": _OF_TASKS,
     "self": (_CPU_PERCENT,),

@@ -34,8 +34,8 @@ class EventKind(NamedTuple):
 
 
 _ANNOUNCED = "announced by the kernel; within a second"
-_UNITS = "announced by systemd; within a second, failures of before at the start"
-_LINES = "the kernel's messages, as they come; those of this boot from before at the start"
+_UNITS = "announced by systemd; within a second, earlier failures when the recorder starts"
+_LINES = "kernel messages, as they come; earlier ones of this boot when the recorder starts"
 
 
 def _read(how: str, doc: str, *, is_minor: bool = False, is_incident: bool = False) -> EventKind:
@@ -48,76 +48,78 @@ KINDS = {
     PIN: EventKind((PEOPLE,), "A span is kept for longer."),
     UNPIN: EventKind((PEOPLE,), "A span is no longer kept."),
     "start": EventKind((ARCHIVER,), "The recorder started."),
-    "stop": EventKind((ARCHIVER,), "The recorder was told to stop, or ended otherwise."),
-    "flush": EventKind((ARCHIVER,), "A last flush that the run before noted."),
-    "aside": EventKind((ARCHIVER,), "A ring that cannot be sealed was set aside."),
-    "damaged ring": EventKind((ARCHIVER,), "A ring cannot be read as a whole."),
-    "dropped": EventKind((ARCHIVER,), "Rows were given up: there was no room for them."),
-    "not pinned": EventKind((ARCHIVER,), "Incidents were not pinned: their share of a day was spent."),
+    "stop": EventKind((ARCHIVER,), "The recorder was told to stop, or ended in another way."),
+    "flush": EventKind((ARCHIVER,), "The last flush of the previous run, as it noted itself."),
+    "aside": EventKind((ARCHIVER,), "A ring that could not be sealed was set aside."),
+    "damaged ring": EventKind((ARCHIVER,), "A ring could be read only in part."),
+    "dropped": EventKind((ARCHIVER,), "Rows were dropped: there was no room for them."),
+    "not pinned": EventKind((ARCHIVER,), "Incidents were not pinned: the day's share for them was used up."),
     BOOT_ENDED: EventKind(
         (ARCHIVER, BACKGROUND),
-        "How the boot before ended: panic, watchdog, in order, or unknown: power loss, hang or reset.",
-        "at the start, by what pstore, watchdogs and the state folder have of it",
+        "How the previous boot ended: panic, watchdog, in order, or unknown (power loss, hang or reset).",
+        "when the recorder starts, from pstore, watchdogs and the state folder",
     ),
     "shutdown": _read(
-        "announced by logind; within a second", "The machine is to be turned off, or to start anew.", is_minor=True
+        "announced by logind; within a second", "The machine is about to power off or reboot.", is_minor=True
     ),
     "died": EventKind((DAEMON,), "A part of the recorder died."),
     "removed": EventKind((DAEMON,), "The runtime folder, or one in it, was removed."),
-    "stuck": EventKind((DAEMON, REALTIME, BACKGROUND), "A probe, or a part, did not answer."),
-    "moved": EventKind((REALTIME, BACKGROUND), "A probe that was late is read in the background."),
-    "quarantine": EventKind((REALTIME, BACKGROUND), "A probe that does harm is left alone for a while."),
-    "released": EventKind((REALTIME, BACKGROUND), "A probe that was left alone is read again."),
+    "stuck": EventKind((DAEMON, REALTIME, BACKGROUND), "A probe, or a part of the recorder, did not answer."),
+    "moved": EventKind((REALTIME, BACKGROUND), "A probe that was late moved to the background lane."),
+    "quarantine": EventKind((REALTIME, BACKGROUND), "A probe that does harm is not read for a while."),
+    "released": EventKind((REALTIME, BACKGROUND), "A probe in quarantine is read again."),
     BURST: EventKind(
-        (REALTIME,), "Threads are looked at ten times a second for a while, because of an incident.", is_minor=True
+        (REALTIME,), "Threads are read ten times a second for a while, because of an incident.", is_minor=True
     ),
-    "eased": EventKind((BACKGROUND,), "Firmware that answers slowly is asked more seldom."),
-    "device added": _read(_ANNOUNCED, "A device came, of a kind that a probe reads.", is_minor=True),
-    "device removed": _read(_ANNOUNCED, "A device went away.", is_minor=True),
-    "devices changed": _read(_ANNOUNCED, "Many devices came and went at once.", is_minor=True),
-    SUSPENDED: _read("at the first tick after it", "The machine slept: for how long, and what woke it."),
+    "eased": EventKind((BACKGROUND,), "Firmware that answers slowly is read less often."),
+    "device added": _read(_ANNOUNCED, "A device appeared, of a kind that a probe reads.", is_minor=True),
+    "device removed": _read(_ANNOUNCED, "A device disappeared.", is_minor=True),
+    "devices changed": _read(_ANNOUNCED, "Many devices appeared and disappeared at once.", is_minor=True),
+    SUSPENDED: _read("at the first tick after it", "The machine was suspended: for how long, and what woke it."),
     "lid": _read("read every 10 s", "The lid was opened or closed.", is_minor=True),
-    "mains": _read("announced by the kernel, else read every 60 s", "Mains came or went."),
-    "battery": _read("as mains", "A battery began to charge or to discharge, or is full.", is_minor=True),
+    "mains": _read("announced by the kernel, otherwise read every 60 s", "Mains power was connected or disconnected."),
+    "battery": _read("like mains", "A battery began to charge or to discharge, or is full.", is_minor=True),
     "screen": _read(_ANNOUNCED, "A screen was connected or disconnected, turned on or off.", is_minor=True),
-    "link": _read(_ANNOUNCED, "A network interface came, went, or changed its state.", is_minor=True),
-    "address": _read(_ANNOUNCED, "An address of an interface came or went.", is_minor=True),
-    "default route": _read(_ANNOUNCED, "Packets to the world go another way, or none.", is_minor=True),
-    "wifi": _read(_ANNOUNCED, "A wireless interface was connected, disconnected or refused, or roamed: how, and why."),
-    "wifi network": _read(_ANNOUNCED, "The name of the network that an interface is in now.", is_minor=True),
-    "wifi access point": _read(_ANNOUNCED, "The address of its access point now.", is_minor=True),
+    "link": _read(_ANNOUNCED, "A network interface appeared, disappeared, or changed its state.", is_minor=True),
+    "address": _read(_ANNOUNCED, "An interface gained or lost an address.", is_minor=True),
+    "default route": _read(_ANNOUNCED, "The default route changed, appeared or disappeared.", is_minor=True),
+    "wifi": _read(_ANNOUNCED, "A wireless interface was connected, disconnected, refused, or roamed: how, and why."),
+    "wifi network": _read(_ANNOUNCED, "An interface joined a network with this name.", is_minor=True),
+    "wifi access point": _read(_ANNOUNCED, "An interface went to an access point with this address.", is_minor=True),
     "mounted": _read("read every 30 s", "A file system was mounted.", is_minor=True),
     "unmounted": _read("read every 30 s", "A file system was unmounted.", is_minor=True),
     "read-only": _read("read every 30 s", "A file system became read-only, or writable again."),
-    "disk space": _read("read every 30 s", "A file system is 90, 95 or 100 % full, or no longer."),
+    "disk space": _read("read every 30 s", "A file system became 90, 95 or 100 % full, or is no longer that full."),
     "array": _read(_ANNOUNCED, "A disk array changed its state: degraded, rebuilding."),
     "file system error": _read(_LINES, "A file system found damage, or the kernel made it read-only."),
-    "memory error": _read("read every 30 s", "The memory controller corrected errors, or could not."),
-    "governor": _read("read every 10 s", "Processors have another governor.", is_minor=True),
+    "memory error": _read("read every 30 s", "The memory controller corrected errors, or failed to."),
+    "governor": _read("read every 10 s", "The frequency governor of processors changed.", is_minor=True),
     "swap": _read("read every 10 s", "A swap area was turned on or off."),
     "pressure": _read(
         "announced by the kernel; within a second",
-        "Tasks waited for memory, or for disks, for much of two seconds.",
+        "Tasks spent much of two seconds waiting for memory or disks.",
         is_incident=True,
     ),
     "throttled": _read("read every 10 s", "Processors were slowed down because they were hot.", is_incident=True),
-    "logins": _read("read every 60 s", "Somebody logged in or out: how many people are left.", is_minor=True),
+    "logins": _read("read every 60 s", "Somebody logged in or out: how many people are logged in now.", is_minor=True),
     "setting": _read(
         "read every 60 s",
         "A setting of the machine changed: host name, time zone, sysctl, I/O scheduler, microcode, what is recorded.",
     ),
-    "unit failed": _read(_UNITS, "A unit of systemd failed: how its process ended.", is_incident=True),
-    "unit restarted": _read(_UNITS, "A service ended and was started again: how it ended."),
+    "unit failed": _read(_UNITS, "A systemd unit failed: how its process ended.", is_incident=True),
+    "unit restarted": _read(_UNITS, "A service ended and was restarted: how it ended."),
     "unit started": _read(_UNITS, "A service was started.", is_minor=True),
     "unit stopped": _read(_UNITS, "A service was stopped, or ended.", is_minor=True),
     "startup": _read(
-        "announced by systemd; within a second, else when the recorder starts",
-        "The machine has started: how long firmware, loader, kernel, initrd and services took, which were slowest, and"
-        " what it waited for; or it has not after ten minutes: what is still starting.",
+        "announced by systemd; within a second, otherwise when the recorder starts",
+        "The machine has started: how long firmware, loader, kernel, initrd and services took, which"
+        " were slowest, and what it waited for. Or it has not started after ten minutes: what is"
+        " still starting.",
         is_minor=True,
     ),
     "session": _read(
-        "announced by logind; within a second; of this boot from before at the start, where wtmpdb or wtmp has it",
+        "announced by logind; within a second; earlier ones of this boot when the recorder starts, if"
+        " wtmpdb or wtmp has them",
         "Who logged in or out, locked or unlocked.",
         is_minor=True,
     ),
@@ -127,39 +129,38 @@ KINDS = {
         is_minor=True,
     ),
     "oom kill": _read(
-        f"{_LINES}; of systemd-oomd as it announces it; where those messages may not be read, by the counters of"
+        f"{_LINES}; for systemd-oomd, as it announces it; if those messages may not be read, from the counters of"
         " control groups, read every 2 min",
-        "The kernel, or systemd-oomd, killed a process for lack of memory: which, and its memory, or in which control"
-        " group.",
+        "The kernel or systemd-oomd killed a process because memory ran out: which process and its"
+        " memory, or in which control group.",
         is_incident=True,
     ),
     "killed": _read(
-        "announced by BPF; within a second; without BPF not at all",
-        "A process ended by a signal of another one, which is none of its ancestors: which signal, and who sent it.",
+        "announced by BPF; within a second; not without BPF",
+        "A process was killed by a signal from another process that is not one of its ancestors:"
+        " which signal, and who sent it.",
     ),
     "stuck thread": EventKind(
         (REALTIME, BACKGROUND),
-        "A thread waited uninterruptibly for a minute and did not run once.",
-        "read every second and compared every 10 s, where thread_state is recorded; within 80 s of its beginning",
+        "A thread waited uninterruptibly for a whole minute without running once.",
+        "read every second and compared every 10 s, if thread_state is recorded; within 80 s after the wait began",
     ),
     "fork storm": EventKind(
         (REALTIME, BACKGROUND),
-        "For 10 s at least 1,000 processes and threads a second were created, 250 for each CPU where that is more.",
+        "For 10 s, at least 1,000 processes and threads were created per second (or 250 per CPU, if that is more).",
         "read every second; within 20 s",
     ),
-    "hung task": _read(_LINES, "A task waits for more than two minutes and cannot be killed."),
-    "lockup": _read(_LINES, "A processor did nothing else for too long."),
-    "machine check": _read(_LINES, "The processor reports an error of the hardware."),
+    "hung task": _read(_LINES, "A task has waited uninterruptibly for more than two minutes."),
+    "lockup": _read(_LINES, "A processor was stuck in the kernel for too long."),
+    "machine check": _read(_LINES, "The processor reported a hardware error."),
     "disk error": _read(_LINES, "A disk failed to read or write, or its link was reset."),
-    "overheated": _read(_LINES, "A processor is too hot, and runs slower."),
-    "crash": _read(_LINES, "A program was ended by a fault in it, or the kernel found one in itself."),
-    "kernel message": _read(_LINES, "A warning, or worse, of the kernel that is of no kind above.", is_minor=True),
-    "packages": _read(
-        "dpkg's log, read every 10 s; when a run is over", "Packages were installed, upgraded or removed."
-    ),
+    "overheated": _read(_LINES, "A processor is too hot and was slowed down."),
+    "crash": _read(_LINES, "A program crashed, or the kernel found a fault in itself."),
+    "kernel message": _read(_LINES, "A kernel warning, or worse, of no kind above.", is_minor=True),
+    "packages": _read("dpkg's log, read every 10 s; after each run", "Packages were installed, upgraded or removed."),
     "unit files": _read(
-        "what the kernel remembers of their folders, asked every 10 s; 20 s after the last change, with its own time",
-        "Unit files of systemd were added, edited or removed.",
+        "changes of their folders that the kernel noted, read every 10 s; 20 s after the last change, with its time",
+        "systemd unit files were added, edited or removed.",
     ),
 }
 """Every kind there is, by name."""

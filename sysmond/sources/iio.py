@@ -20,7 +20,7 @@ FOLDER = "/sys/bus/iio/devices"
 INTERVAL_S = 10.0
 DEVICES_MAX = 64
 ROWS_MAX = 256
-WAKE = Option("wake", default=False, doc="Whether a sensor that sleeps between two readings is woken for one.")
+WAKE = Option("wake", default=False, doc="Whether a sensor that sleeps between readings is woken to be read.")
 # Decimals of offsets and scales: more than any driver gives.
 _DIGITS = 12
 _ONE = 10**_DIGITS
@@ -106,7 +106,7 @@ def resting(host: Host, folder: str, *, wake: bool) -> Absence | None:
     if not wake and host.is_asleep(folder):
         return Absence(Cause.ASLEEP)
     if any(host.integer(f"{folder}/{buffer}/enable") == 1 for buffer in ("buffer", "buffer0")):
-        return Absence(Cause.IN_USE, "somebody reads its buffer")
+        return Absence(Cause.IN_USE, "another program is reading its buffer")
     return None
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Thermal zones and cooling devices of /sys/class/thermal, by their types, which stay when numbers change.
 
-Behind most of them is firmware: methods of ACPI, or a wireless card. One that answers slowly is asked more seldom.
+Behind most of them is firmware: methods of ACPI, or a wireless card. One that answers slowly is read less often.
 Source: the kernel's ``Documentation/driver-api/thermal/sysfs-api.rst`` and ``ABI/testing/sysfs-class-thermal``.
 """
 

@@ -27,31 +27,31 @@ __all__ = [
 # The value of an unsigned field that has none.
 ABSENT_U32 = 0xFFFFFFFF
 
-START = Metric("start", "s", Semantics.STATE, "When it started, since boot.", 9, "start_boottime (stat 22)")
-PID = state("pid", "Its number, as the initial pid namespace has it.", "tgid (stat 1)")
+START = Metric("start", "s", Semantics.STATE, "When it started, as time since boot.", 9, "start_boottime (stat 22)")
+PID = state("pid", "Its number in the initial PID namespace.", "tgid (stat 1)")
 TID = state("tid", "Number of the thread.", "pid (task/TID)")
 PPID = state("ppid", "Number of the parent process.", "real_parent->tgid (stat 4)")
 UID = state("uid", "Real user.", "cred->uid (status Uid)")
 CGROUP = state("cgroup", "Number of its cgroup; cgroup_name has the path.", "cgroups->dfl_cgrp->kn->id (cgroup)")
-COMM = text("comm", "Its name for itself, at most 15 bytes.", "comm (comm)")
-CPU = counter("cpu", "s", "CPU time, as the scheduler measures it.", 6, "se.sum_exec_runtime (schedstat 1)")
-USER = counter("user", "s", "CPU time in user mode, by ticks.", 6, "utime (stat 14)")
-SYSTEM = counter("system", "s", "CPU time in the kernel, by ticks.", 6, "stime (stat 15)")
+COMM = text("comm", "The name it gives itself, at most 15 bytes.", "comm (comm)")
+CPU = counter("cpu", "s", "CPU time as measured by the scheduler.", 6, "se.sum_exec_runtime (schedstat 1)")
+USER = counter("user", "s", "CPU time in user mode, measured in clock ticks.", 6, "utime (stat 14)")
+SYSTEM = counter("system", "s", "CPU time in the kernel, measured in clock ticks.", 6, "stime (stat 15)")
 READ = counter("read_bytes", "B", "Bytes fetched from storage.", 0, "ioac.read_bytes (task/*/io read_bytes)")
-WRITTEN = counter("written_bytes", "B", "Bytes sent towards storage.", 0, "ioac.write_bytes (task/*/io write_bytes)")
+WRITTEN = counter("written_bytes", "B", "Bytes sent to storage.", 0, "ioac.write_bytes (task/*/io write_bytes)")
 # The kernel adds what a child did to the signal->ioac of the parent that waits for it (kernel/exit.c).
 _WITH_CHILDREN = (
     counter(
         "read_bytes_with_children",
         "B",
-        "Bytes fetched from storage, also by children it has waited for: sums count them twice.",
+        "Bytes fetched from storage, including by children it has waited for: sums over processes count those twice.",
         0,
         "signal->ioac.read_bytes (io read_bytes)",
     ),
     counter(
         "written_bytes_with_children",
         "B",
-        "Bytes sent towards storage, also by children it has waited for: sums count them twice.",
+        "Bytes sent to storage, including by children it has waited for: sums over processes count those twice.",
         0,
         "signal->ioac.write_bytes (io write_bytes)",
     ),
@@ -71,27 +71,27 @@ _MEASURES = (
     ),
     counter("voluntary_switches", "1", "Times it gave up the CPU.", 0, "nvcsw (status voluntary_ctxt_switches)"),
     counter(
-        "involuntary_switches", "1", "Times it was taken from it.", 0, "nivcsw (status nonvoluntary_ctxt_switches)"
+        "involuntary_switches", "1", "Times the CPU was taken from it.", 0, "nivcsw (status nonvoluntary_ctxt_switches)"
     ),
     MINOR,
     MAJOR,
     READ,
     WRITTEN,
-    counter("read_chars", "B", "Bytes that its read calls were given.", 0, "ioac.rchar (task/*/io rchar)"),
-    counter("written_chars", "B", "Bytes that its write calls took.", 0, "ioac.wchar (task/*/io wchar)"),
-    gauge("rss_anon", "B", "Resident memory of its own.", 0, "mm->rss_stat (status RssAnon)"),
-    gauge("rss_file", "B", "Resident memory of files.", 0, "mm->rss_stat (status RssFile)"),
+    counter("read_chars", "B", "Bytes returned by its read calls.", 0, "ioac.rchar (task/*/io rchar)"),
+    counter("written_chars", "B", "Bytes passed to its write calls.", 0, "ioac.wchar (task/*/io wchar)"),
+    gauge("rss_anon", "B", "Resident anonymous memory: heap and stacks.", 0, "mm->rss_stat (status RssAnon)"),
+    gauge("rss_file", "B", "Resident memory of mapped files.", 0, "mm->rss_stat (status RssFile)"),
     gauge("rss_shmem", "B", "Resident shared memory.", 0, "mm->rss_stat (status RssShmem)"),
     gauge("swap", "B", "Memory in swap.", 0, "mm->rss_stat (status VmSwap)"),
     gauge("virtual", "B", "Size of its address space.", 0, "mm->total_vm (stat 23)"),
-    gauge("threads", "1", "Threads it has.", 0, "signal->nr_threads (stat 20)"),
+    gauge("threads", "1", "Number of its threads.", 0, "signal->nr_threads (stat 20)"),
     state("last_cpu", "CPU it last ran on.", "thread_info.cpu (stat 39)"),
     state("priority", "Priority in the kernel, less 100.", "prio (stat 18)"),
     state("nice", "Nice value.", "static_prio (stat 19)"),
     state("policy", "Scheduling: 0 other, 1 fifo, 2 rr, 3 batch, 5 idle, 6 deadline, 7 ext.", "policy (stat 41)"),
     text(
         "state",
-        "R runs or waits for a CPU, S sleeps, D waits uninterruptibly, T stopped, t traced, Z dead, I idle.",
+        "R running or waiting for a CPU, S sleeping, D waiting uninterruptibly, T stopped, t traced, Z dead, I idle.",
         "__state (stat 3)",
     ),
 )
@@ -170,18 +170,18 @@ PROCESS_PRIVATE = Table(
     (
         START,
         PID,
-        state("namespace_pid", "Its number in the innermost pid namespace.", "thread_pid (status NSpid)"),
+        state("namespace_pid", "Its number in its innermost PID namespace.", "thread_pid (status NSpid)"),
         state("namespace", "Number of that namespace.", "thread_pid->numbers[].ns (ns/pid)"),
-        gauge("descriptors", "1", "Open descriptors; counted at full readings.", 0, "files->fdt (fd)"),
+        gauge("descriptors", "1", "Open file descriptors; counted only at full readings.", 0, "files->fdt (fd)"),
         counter("tcp_received", "B", "Bytes received by TCP.", 0, "tracepoint sock_recv_length"),
         counter("tcp_sent", "B", "Bytes sent by TCP.", 0, "tracepoint sock_send_length"),
         counter("udp_received", "B", "Bytes received by UDP.", 0, "tracepoint sock_recv_length"),
         counter("udp_sent", "B", "Bytes sent by UDP.", 0, "tracepoint sock_send_length"),
-        state("syscall", "System call its first thread is in; -1 for none.", "task_pt_regs (syscall)"),
-        text("wchan", "Function of the kernel its first thread waits in.", "bpf_get_task_stack (wchan)"),
+        state("syscall", "System call that its first thread is in; -1 for none.", "task_pt_regs (syscall)"),
+        text("wchan", "Kernel function that its first thread waits in.", "bpf_get_task_stack (wchan)"),
     ),
     "process",
-    "Of processes, what only they themselves and root may know.",
+    "What only a process's own user and root may know about it.",
     Packing("<q I I I i q q q q i 4x 32s", ("pid", "start")),
     Answers(
         top=(_TRAFFIC,),
@@ -203,19 +203,25 @@ _SENDER = (
         "sender_start",
         "s",
         Semantics.STATE,
-        "When the process that sent this signal started, since boot; known of the same user, by BPF.",
+        "When the process that sent this signal started, as time since boot; only with BPF, and only"
+        " if it has the same user.",
         9,
         _SENT,
     ),
-    state("sender_pid", "Number of the process that sent this signal; of the same user.", _SENT),
-    text("sender_comm", "Name of the process that sent this signal; of the same user.", _SENT),
+    state("sender_pid", "Number of the process that sent this signal; only if it has the same user.", _SENT),
+    text("sender_comm", "Name of the process that sent this signal; only if it has the same user.", _SENT),
 )
 EXITS = Table(
     "exits",
     (
         START,
         Metric(
-            "end", "s", Semantics.STATE, "When its last thread ended, since boot.", 9, "tracepoint sched_process_exit"
+            "end",
+            "s",
+            Semantics.STATE,
+            "When its last thread ended, as time since boot.",
+            9,
+            "tracepoint sched_process_exit",
         ),
         PID,
         PPID,
@@ -228,7 +234,14 @@ EXITS = Table(
         CPU._replace(semantics=Semantics.STATE),
         USER._replace(semantics=Semantics.STATE),
         SYSTEM._replace(semantics=Semantics.STATE),
-        Metric("peak_rss", "B", Semantics.STATE, "The most resident memory ever.", 0, "mm->hiwater_rss (status VmHWM)"),
+        Metric(
+            "peak_rss",
+            "B",
+            Semantics.STATE,
+            "The most resident memory it ever had.",
+            0,
+            "mm->hiwater_rss (status VmHWM)",
+        ),
         MINOR._replace(semantics=Semantics.STATE),
         MAJOR._replace(semantics=Semantics.STATE),
         READ._replace(semantics=Semantics.STATE),
@@ -237,7 +250,7 @@ EXITS = Table(
         *_SENDER,
     ),
     "process",
-    "Processes that ended, each once, with the totals of their lives.",
+    "Processes that ended, each once, with their lifetime totals.",
     Packing("<8x q q I I I H B B q 16s 10q q I 16s 4x", ("pid", "start"), lasting=False),
     Answers(
         top=(("cpu",), ("peak_rss",)),
@@ -259,7 +272,7 @@ COMMAND = Table(
     (
         START,
         PID,
-        state("uid", "Real user when it was read.", "cred->uid (status Uid)"),
+        state("uid", "Real user at the time of the reading.", "cred->uid (status Uid)"),
         text("exe", "Path of its program.", "bprm->filename (exe)"),
         text("command", "Its command line, secrets masked, at most 1 KiB.", "mm->arg_start (cmdline)"),
     ),
@@ -286,15 +299,20 @@ THREAD_STATE = Table(
         PID,
         TID,
         UID,
-        state("syscall", "System call it is in; -1 for none.", "task_pt_regs (task/TID/syscall)"),
+        state("syscall", "System call that it is in; -1 for none.", "task_pt_regs (task/TID/syscall)"),
         CGROUP,
         COMM,
-        text("state", "R runs or waits for a CPU, D waits uninterruptibly; as asked, S sleeps and others.", "__state"),
-        text("wchan", "Function of the kernel it waits in.", "bpf_get_task_stack (task/TID/wchan)"),
-        state("stack", "Number of its kernel stack; kernel_stack has it.", "bpf_get_task_stack (task/TID/stack)"),
+        text(
+            "state",
+            "R running or waiting for a CPU, D waiting uninterruptibly; with the option sleeping also S"
+            " sleeping and others.",
+            "__state",
+        ),
+        text("wchan", "Kernel function that it waits in.", "bpf_get_task_stack (task/TID/wchan)"),
+        state("stack", "Number of its kernel stack in the table kernel_stack.", "bpf_get_task_stack (task/TID/stack)"),
     ),
     "thread",
-    "What every thread that runs or waits uninterruptibly was at, at this moment.",
+    "What every thread that runs or waits uninterruptibly was doing at this moment.",
     Packing("<q I I I i q 16s s 7x 32s q", ("tid", "start"), lasting=False),
     Answers(
         top=(),
@@ -312,13 +330,13 @@ THREAD_STATE = Table(
 KERNEL_STACK = Table(
     "kernel_stack",
     (
-        state("id", "Number of the stack, as thread_state has it.", "of its frames"),
+        state("id", "Number of the stack, as in the table thread_state.", "of its frames"),
         text(
             "functions", "Its functions, innermost first, joined by a semicolon.", "bpf_get_task_stack (task/TID/stack)"
         ),
     ),
     "stack",
-    "Kernel stacks that threads were found in, by number, once each.",
+    "Kernel stacks that threads were in, by number, each once.",
     Packing("<q Q", ("id",)),
     Answers(meant=(("stack", "functions"),)),
 )

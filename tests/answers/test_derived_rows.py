@@ -98,9 +98,9 @@ def test_what_is_in_proportion_has_the_largest_and_percentiles(folders: Folders)
         ({"columns": "cpu_percent:sum"}, "has no column 'cpu_percent:sum'"),
         ({"columns": "memory_percent:max"}, "has no column 'memory_percent:max'"),
         ({"columns": "memory_percent:p95"}, "has no column 'memory_percent:p95'"),
-        ({"columns": "cpu_percent", "stat": "sum"}, "column 'cpu_percent': has no statistic 'sum'; expected mean"),
+        ({"columns": "cpu_percent", "stat": "sum"}, "column 'cpu_percent': no statistic 'sum'; expected mean"),
         ({"columns": "cpu_percnt"}, "has no column 'cpu_percnt'; did you mean cpu_percent"),
-        ({"group_by": "cpu_percent"}, "group by 'cpu_percent': it differs all the time"),
+        ({"group_by": "cpu_percent"}, "group by 'cpu_percent': its values change all the time"),
     ],
 )
 def test_wrong_use_is_a_line(folders: Folders, said: dict[str, Any], wrong: str) -> None:
@@ -114,7 +114,7 @@ def test_who_names_none_gets_none(folders: Folders) -> None:
     found = Archive(folders).records("process", **START)  # type: ignore[arg-type]
     assert "cpu_percent" not in {column.path for column in found.columns}
     named = {name: (unit, doc) for name, unit, doc in Archive(folders).columns("process")}
-    assert named["cpu_percent"] == ("%", "CPU time, of one CPU. Derived: cpu * 100")
+    assert named["cpu_percent"] == ("%", "CPU time, as a percentage of one CPU. Derived: cpu * 100")
 
 
 def test_a_strangers_table_of_tasks_has_its_own(tmp_path: Path) -> None:

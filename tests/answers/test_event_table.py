@@ -113,9 +113,9 @@ def test_what_is_restricted_makes_the_answer_so(machine: Machine) -> None:
         ({"columns": "colour"}, "table 'event' has no column 'colour'; there are kind, subject"),
         ({"columns": "xyz"}, "there are kind, subject, text, detail, happened, known_from"),
         ({"where": "colour = red"}, "there is no column 'colour'"),
-        ({"group_by": "count"}, "group by 'count': it differs all the time"),
-        ({"percentile": 5, "step": "1min"}, "table 'event': has no amounts"),
-        ({"summary": True}, "table 'event': has no amounts"),
+        ({"group_by": "count"}, "group by 'count': its values change all the time"),
+        ({"percentile": 5, "step": "1min"}, "table 'event': has no averages"),
+        ({"summary": True}, "table 'event': has no averages"),
         ({"boot": "-3"}, "only one boot is recorded; expected 0$"),
     ],
 )

@@ -192,7 +192,7 @@ def test_what_is_no_serial_device_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="expected a serial device"):
             serial.fix(f"{tmp_path}/{path}", 0)
         assert not serial.is_open
-    with a_line() as (_, name), pytest.raises(ValueError, match="a speed of 1234; expected one as 4800"):
+    with a_line() as (_, name), pytest.raises(ValueError, match="a speed of 1234; expected one such as 4800"):
         Serial().fix(name, 1234)
 
 

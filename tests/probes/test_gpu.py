@@ -196,7 +196,7 @@ def test_a_card_that_fell_off_the_bus_is_a_gap(laptop: Path, monkeypatch: pytest
             path.write_text("4294967295\n" if path.name.startswith("mem_info") else "65535\n")
     for path in (laptop / CARD).glob("mem_info*"):
         path.write_text("18446744073709551615\n")
-    assert read(laptop)[AWAKE] == Absence(Cause.PROBE_FAILED, f"{AWAKE} is no number")
+    assert read(laptop)[AWAKE] == Absence(Cause.PROBE_FAILED, f"{AWAKE} is not a number")
     before = Host.read
 
     def gone(host: Host, path: str) -> bytes:

@@ -95,7 +95,7 @@ def test_a_bus_without_logind_and_no_bus_at_all_are_failures(root: Path, monkeyp
         monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", bus.address)
         with pytest.raises(OSError, match="D-Bus: "):
             read(root)
-    with pytest.raises(FileNotFoundError, match="D-Bus does not run"):
+    with pytest.raises(FileNotFoundError, match="D-Bus is not running"):
         read(root)
 
 

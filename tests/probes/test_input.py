@@ -171,7 +171,7 @@ def test_a_count_is_unknown_where_the_kernel_dropped_events_and_goes_on(inputs: 
     inputs.send("event0", (EV_REL, 0, 4), REPORT, *torn, (EV_REL, 0, 5), REPORT)
     device = listening._counting._devices["event0"]
     wait_until(lambda: device._moved == 9.0)
-    assert listening.rows() == {"mouse": Absence(Cause.DROPPED, "more happened than the kernel keeps")}
+    assert listening.rows() == {"mouse": Absence(Cause.DROPPED, "more events than the kernel keeps")}
     assert listening.rows() == {"mouse": (A, 0, 0, 9, A, A)}
 
 
@@ -212,7 +212,9 @@ def test_what_cannot_be_opened_or_masked_says_why(
         "keyboard": Absence(Cause.NO_SOURCE, "event0: No such file or directory")
     }
     (inputs.root / "sys/class/input/event0/device/capabilities/key").write_text("no bits\n")
-    assert dict(evdev.Counting().read(listening.host)) == {"event0": Absence(Cause.PROBE_FAILED, "event0 is no number")}
+    assert dict(evdev.Counting().read(listening.host)) == {
+        "event0": Absence(Cause.PROBE_FAILED, "event0 is not a number")
+    }
 
 
 def test_a_device_that_sleeps_is_not_opened(inputs: Inputs, listening: Listening) -> None:

@@ -33,7 +33,7 @@ def test_a_lid_is_open_or_closed(laptop: Path) -> None:
 
 def test_firmware_that_does_not_tell_is_a_gap(laptop: Path) -> None:
     (laptop / STATE).write_text("state:      unsupported\n")
-    assert rows(laptop) == {"LID": Absence(Cause.NO_SOURCE, "the firmware does not tell")}
+    assert rows(laptop) == {"LID": Absence(Cause.NO_SOURCE, "the firmware does not report it")}
 
 
 @pytest.mark.parametrize("content", [b"", b"state:\n", b"open\n", b"state: ajar\n", b"\xff\xfe:\x00\n"])

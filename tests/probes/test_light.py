@@ -28,12 +28,12 @@ def test_a_laptop(tmp_path: Path) -> None:
     sysfs.build(tmp_path, "laptop", "iio")
     assert read(tmp_path, "light") == {"als": (342_570_000,)}
     assert read(tmp_path, "motion") == {
-        "accel_3d": Absence(Cause.IN_USE, "somebody reads its buffer"),
+        "accel_3d": Absence(Cause.IN_USE, "another program is reading its buffer"),
         "gyro_3d": (A, A, A, -1222, 0, 3_490_640),
     }
     assert read(tmp_path, "proximity") == {"prox": Absence(Cause.ASLEEP)}
     assert read(tmp_path, "orientation") == {
-        "accel_3d": Absence(Cause.IN_USE, "somebody reads its buffer"),
+        "accel_3d": Absence(Cause.IN_USE, "another program is reading its buffer"),
         "dev_rotation": (A, -12, 0, 707_107, -707_107),
     }
     assert read(tmp_path, "air_pressure") == {}
@@ -108,7 +108,7 @@ def test_garbage_costs_one_instance(content: bytes, tmp_path: Path) -> None:
     (tmp_path / DEVICES / "iio:device3/in_illuminance_input").write_bytes(content)
     (tmp_path / DEVICES / "iio:device2/in_accel_scale").write_bytes(content)
     lights = read(tmp_path, "light")
-    assert lights["veml6030"] == Absence(Cause.PROBE_FAILED, "in_illuminance_input is no number")
+    assert lights["veml6030"] == Absence(Cause.PROBE_FAILED, "in_illuminance_input is not a number")
     assert lights["ltr501:0"] == (500_000,)
     assert isinstance(read(tmp_path, "motion")["mpu6050"], Absence)
 
@@ -169,7 +169,7 @@ def test_the_way_a_sensor_is_mounted_turns_what_it_says(tmp_path: Path) -> None:
 def test_a_matrix_that_is_none_is_a_gap(content: str, tmp_path: Path) -> None:
     sysfs.build(tmp_path, "arm", "iio")
     (tmp_path / DEVICES / "iio:device2/in_mount_matrix").write_text(f"{content}\n")
-    lacking = Absence(Cause.PROBE_FAILED, "in_mount_matrix is no number")
+    lacking = Absence(Cause.PROBE_FAILED, "in_mount_matrix is not a number")
     assert read(tmp_path, "orientation")["mpu6050"] == lacking
 
 
@@ -177,7 +177,7 @@ def test_a_matrix_that_is_none_is_a_gap(content: str, tmp_path: Path) -> None:
 def test_a_rotation_that_is_none_is_a_gap(content: str, tmp_path: Path) -> None:
     sysfs.build(tmp_path, "laptop", "iio")
     (tmp_path / DEVICES / "iio:device4/in_rot_quaternion_raw").write_text(f"{content}\n")
-    lacking = Absence(Cause.PROBE_FAILED, "in_rot_quaternion_raw is no number")
+    lacking = Absence(Cause.PROBE_FAILED, "in_rot_quaternion_raw is not a number")
     assert read(tmp_path, "orientation")["dev_rotation"] == lacking
 
 
@@ -194,5 +194,5 @@ def test_backlights(tmp_path: Path) -> None:
     assert "actual_brightness" not in {os.path.basename(file) for file in files}
     (tmp_path / "sys/class/leds/tpacpi::kbd_backlight/brightness").write_text("\n")
     assert read(tmp_path, "backlight")["tpacpi::kbd_backlight"] == Absence(
-        Cause.PROBE_FAILED, "brightness is no number"
+        Cause.PROBE_FAILED, "brightness is not a number"
     )

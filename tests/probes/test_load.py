@@ -44,7 +44,7 @@ def test_samples(repository: Path, kernel: str, expected: tuple[int, ...]) -> No
     ],
 )
 def test_garbage_is_an_error_that_shows_the_form(content: bytes) -> None:
-    with pytest.raises(ValueError, match=r"/proc/loadavg holds .* is its form"):
+    with pytest.raises(ValueError, match=r"/proc/loadavg holds .* expected the form"):
         load.parse(content)
 
 

@@ -46,7 +46,7 @@ def test_a_root_without_fair_queues() -> None:
 
 
 def test_a_copied_tree_cannot_be_asked(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="the kernel is asked"):
+    with pytest.raises(FileNotFoundError, match="only the running kernel can be asked"):
         list(qdisc.read(Host(str(tmp_path))))
 
 

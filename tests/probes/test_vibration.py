@@ -109,7 +109,7 @@ def test_peak_is_of_all_axes_together(board: Board) -> None:
 def test_no_samples_is_a_gap(board: Board) -> None:
     board.read()
     board.wait()
-    assert board.read() == {NAME: Absence(Cause.NO_SOURCE, "no samples came in a second")}
+    assert board.read() == {NAME: Absence(Cause.NO_SOURCE, "no samples within a second")}
     board.wait()
     assert board.settings() == BEFORE
 
@@ -117,7 +117,7 @@ def test_no_samples_is_a_gap(board: Board) -> None:
 def test_while_somebody_reads_it_nothing_is_touched(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     (board.folder / "buffer/enable").write_text("1\n")
     before = board.settings()
-    assert board.read() == {NAME: Absence(Cause.IN_USE, "somebody reads its buffer")}
+    assert board.read() == {NAME: Absence(Cause.IN_USE, "another program is reading its buffer")}
     board.wait()
     assert board.settings() == before
     # Who has it open and has not begun: the kernel lets one open it.

@@ -47,7 +47,7 @@ def nothing_told() -> Commands:
 
 
 def refuse(_runtime: str) -> "Told":
-    raise Error("BPF: the kernel is without BTF")
+    raise Error("BPF: the kernel has no BTF")
 
 
 class Told:
@@ -107,7 +107,7 @@ def test_a_childs_program_and_command_line(nothing_told: Commands) -> None:
     assert row.start_ns % TICK_NS == 0
     assert row.command.endswith(rb"--password *** 'two words' $'\xff\xfe' $'line\nbreak'")
     assert b"hunter2" not in row.command
-    assert "not by BPF: the kernel is without BTF" in nothing_told.way
+    assert "not by BPF: the kernel has no BTF" in nothing_told.way
 
 
 def test_all_that_run_are_told_and_then_only_what_is_new(nothing_told: Commands) -> None:
