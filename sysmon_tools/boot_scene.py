@@ -157,7 +157,7 @@ def look(archive: Archive, boot: str | int, length_s: float | None, *, has_all: 
         length_s = max(LEAST_S, phases[-1].end_s + AFTER_S) if phases else UNKNOWN_S
     last_s = (one.boot.end_ns - zero_ns) / SECOND_NS
     first_s = (one.boot.start_ns - zero_ns) / SECOND_NS
-    early = f"boot {one.number}: of its first {duration(length_s)} no processes are recorded"
+    early = f"boot {one.number}: no processes are recorded for its first {duration(length_s)}"
     if first_s >= length_s:
         raise Error(f"{early}; recording began {duration(first_s)} after it did")
     end_s = min(length_s, last_s + 1)

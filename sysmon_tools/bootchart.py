@@ -50,12 +50,12 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
 
     file: str | None = options.output_file
     if file is None and sys.stdout.isatty():
-        raise UsageError("a terminal shows no picture; expected --output-file with a name that ends in .svg or .html")
+        raise UsageError("a terminal shows no pictures; expected --output-file with a name that ends in .svg or .html")
     if file is not None and not file.endswith((SVG, HTML)):
         raise UsageError(f"{file}: a chart is SVG or HTML; expected a name that ends in {SVG} or {HTML}")
     length_s = None if options.first is None else timespec.parse_step(options.first) / SECOND_NS
     if length_s is not None and length_s > LENGTH_MAX_S:
-        raise UsageError(f"--first {options.first}: expected an hour at most")
+        raise UsageError(f"--first {options.first}: expected at most 1h")
     seen = boot_scene.look(archive, options.boot, length_s, has_all=options.all, is_by_start=options.sort == ORDERS[1])
     style = Style(timespec.Notation.UTC if options.utc else timespec.Notation.LOCAL, UTC if options.utc else None)
     is_page = file is not None and file.endswith(HTML)

@@ -178,7 +178,7 @@ def _chain(listed: Sequence[ListedBoot], boot: str) -> list[tuple[object, ...]]:
     """
     one = find(listed, boot)
     if one.startup is None or not one.startup.chain:
-        raise Error(f"boot {one.number}: what it waited for is not recorded; systemd says that when a boot is over")
+        raise Error(f"boot {one.number}: what it waited for is not recorded; systemd reports it after the boot")
     return [(link.unit, link.begin_s, link.length_s or None) for link in one.startup.chain]
 
 

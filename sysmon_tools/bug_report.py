@@ -127,10 +127,10 @@ async def report_bug(options: argparse.Namespace) -> CommandOutput:
 
     def show() -> None:
         table(("file", "bytes", "what it holds"), rows)
-        put("", "Names of this machine and its people, homes, addresses and serial numbers are masked. Read it before")
-        put("you send it, all the same: nobody else knows what is private here.", "")
+        put("", "Names of this machine and its users, home folders, addresses and serial numbers are masked.")
+        put("Read it before you send it, all the same: nobody else knows what is private here.", "")
         if options.output_file is None:
-            put("Nothing is written yet: --output-file report.tar.gz writes it.")
+            put("Nothing has been written yet; --output-file report.tar.gz writes it.")
         else:
             put(f"Written to {options.output_file}; tar -xzf unpacks it.")
 
@@ -168,7 +168,7 @@ def write(path: str, made: Mapping[str, bytes]) -> None:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, MODE), "wb") as file:
             file.write(packed.getvalue())
     except FileExistsError as there:
-        raise Error(f"{path}: is there already; expected a file that is not") from there
+        raise Error(f"{path}: already exists; expected the name of a new file") from there
     except OSError as failure:
         kind = NotPermittedError if isinstance(failure, PermissionError) else Error
         raise kind(f"{path}: not written: {failure.strerror}") from failure

@@ -85,11 +85,11 @@ class BusClient(Client):
         while True:
             signal = await self._signals.get()
             if signal is None:
-                raise Error(f"{self._place}: the bus is gone")
+                raise Error(f"{self._place}: the bus has closed the connection")
             if (signal.path, signal.member) == (path, member):
                 yield [plain(value) for value in signal.body]
             elif signal.member == "NameOwnerChanged" and signal.body[0] == BUS_NAME and not signal.body[2]:
-                raise Error(f"{self._place}: sysmond is gone")
+                raise Error(f"{self._place}: sysmond has left the bus")
 
     def _keep(self, descriptors: Sequence[int]) -> None:
         room = DESCRIPTORS_MAX - len(self._descriptors)
@@ -114,7 +114,7 @@ class BusClient(Client):
             )
         except RemoteError as refusal:
             if refusal.name in _NO_SERVICE:
-                raise Error(f"{self._place}: no sysmond there ({BUS_NAME}); 'sysmond --bus …' would be") from refusal
+                raise Error(f"{self._place}: no sysmond there ({BUS_NAME}); 'sysmond --bus …' starts one") from refusal
             said = str(refusal).removeprefix(f"{refusal.name}: ")
             raise KINDS.get(refusal.name, Error)(" ".join(said.split())) from refusal
         except UnavailableError as refusal:

@@ -48,7 +48,7 @@ def folder_of(path: str) -> str:
         points = [mounted.point for mounted in hierarchies(file.read()) if not mounted.controllers]
     folder = f"{points[0]}{path.rstrip('/')}" if points else ""
     if not os.path.exists(f"{folder}/{_PROCESSES}"):
-        raise Error(f"{path}: no control group of version 2")
+        raise Error(f"{path}: not a control group of version 2")
     return folder
 
 
@@ -75,12 +75,12 @@ def freeze(path: str, for_s: int) -> None:
     except OSError as problem:
         raise _refused(path, problem) from None
     if state != _RUNNING:
-        raise Error(f"{path}: is frozen already")
+        raise Error(f"{path}: already frozen")
     words = ["/bin/sh", "-c", _GUARDIAN, "sysmon-thaw", folder, str(for_s)]
     done = subprocess.run(words, capture_output=True, check=False, start_new_session=True)  # noqa: S603  a constant
     if b"frozen" not in done.stdout:
         lines = done.stderr.decode("utf-8", "replace").split("\n")
-        raise Error(f"{path}: the thaw cannot be armed, so nothing was frozen: {lines[0]}")
+        raise Error(f"{path}: the thaw could not be scheduled, so nothing was frozen: {lines[0]}")
 
 
 def thaw(path: str) -> None:
@@ -138,7 +138,7 @@ def send(path: str, number: signal.Signals) -> int:
     if refused is not None:
         raise _refused(path, refused)
     if not sent:
-        raise Error(f"{path}: there is no process in it")
+        raise Error(f"{path}: there are no processes in it")
     return sent
 
 

@@ -169,7 +169,7 @@ class SnapshotClient(Client):
     async def _ask(self, where: tuple[str, str, str], member: str, signature: str = "", *body: Any) -> Any:  # noqa: ANN401
         del where, signature
         if member != "GetEvents":
-            raise Error(f"{self._place}: a snapshot, which ends; 'sysmonctl events' tells what happened in it")
+            raise Error(f"{self._place}: nothing new happens in a snapshot; 'sysmonctl events' shows what did happen")
         start_ns, end_ns, _ = body
         happened = self._archive.events(start_ns, end_ns)
         return [[event.time_ns, event.kind, event.subject, event.text] for event in happened]

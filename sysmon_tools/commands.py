@@ -240,7 +240,7 @@ def _setting(words: Sequence[str]) -> tuple[str, str]:
 async def reset(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Forget what is held against a probe."""
     await client.call("ResetProbe", "sa{sv}", options.name, NO_OPTIONS)
-    said = f"{options.name}: nothing is held against it any more; read again at its next tick"
+    said = f"{options.name}: released; it is read again at its next tick"
     return CommandOutput({"name": options.name, "reset": True}, lambda: put(said))
 
 
@@ -320,7 +320,7 @@ async def config(client: Client, options: argparse.Namespace) -> CommandOutput:
         for key, value, file, line in rows
         if file or not options.changed
     ]
-    return CommandOutput(settings, lambda: _table_of(settings, "no file changes anything: all is as it is by default"))
+    return CommandOutput(settings, lambda: _table_of(settings, "no file changes anything: all settings are defaults"))
 
 
 async def budget(client: Client, _: argparse.Namespace) -> CommandOutput:
@@ -361,7 +361,7 @@ async def pin(client: Client, options: argparse.Namespace) -> CommandOutput:
 async def unpin(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Release what is pinned."""
     if (options.at is None) == (not options.all):
-        raise UsageError("a T or --all; expected one of the two")
+        raise UsageError("expected either a time T or --all")
     at_ns = 0 if options.all else parse_moment(options.at, clock.relation())
     pins = await client.call("ListPins", "a{sv}", NO_OPTIONS)
     released = sum(options.all or start_ns <= at_ns < end_ns for start_ns, end_ns, *_ in pins)
@@ -384,7 +384,7 @@ async def events(client: Client, options: argparse.Namespace) -> CommandOutput |
     :raises UsageError: for ``--to`` with ``--follow``.
     """
     if options.follow and options.end is not None:
-        raise UsageError("--to and --follow: what is followed has no end; expected only one of them")
+        raise UsageError("--to and --follow: --follow has no end; expected only one of them")
     start_ns, end_ns = parse_span(options.start or "1 hour ago", options.end or "now", client.now())
     happened: list[dict[str, Any]] = []
     if options.start is not None or not options.follow:
@@ -476,7 +476,7 @@ def _findings(findings: Sequence[Mapping[str, str]]) -> None:
     )
     if len(told) < len(findings):
         others = ", ".join(finding["source"] for finding in findings if finding["state"] == ELSEWHERE)
-        put("", f"Of these this machine has nothing; --json says what each needs: {others}")
+        put("", f"This machine has no source for these; --json shows what each one needs: {others}")
 
 
 async def watch(client: Client, options: argparse.Namespace) -> None:

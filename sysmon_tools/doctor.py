@@ -30,14 +30,14 @@ NEEDS = {
     "/proc/slabinfo": "a kernel with CONFIG_SLUB_DEBUG, or CONFIG_SLAB before Linux 6.8",
     "/dev/kmsg": "a kernel that keeps its messages (CONFIG_PRINTK)",
     "/var/log/dpkg.log": "dpkg and its log, as Debian and Ubuntu have",
-    "/proc/acpi/button": "a lid, and firmware of ACPI that tells of it",
+    "/proc/acpi/button": "a lid, and ACPI firmware that reports it",
     "/dev/input": "a keyboard, a mouse or a touchpad, and evdev",
     "/run/dbus": "the system bus of D-Bus (package dbus)",
     "/run/systemd/system": "systemd as the first process",
     "/run/systemd/seats": "systemd-logind, or elogind",
     "/proc/driver/nvidia": "NVIDIA's own driver",
     "/sys/class/drm": "a graphics card that the kernel has a driver for: amdgpu, i915, xe, v3d, nvidia …",
-    "/sys/class/thermal": "a board whose firmware tells of its thermal zones, or a device tree with some",
+    "/sys/class/thermal": "a board whose firmware or device tree has thermal zones",
     "/sys/class/backlight": "a screen of its own, or keys that shine",
     "/sys/class/wakeup": "a kernel with CONFIG_PM_SLEEP, since Linux 5.4",
     "/sys/class/net/*/phy80211": "a wireless card and its driver",
@@ -52,7 +52,7 @@ NEEDS = {
     "/sys/devices/system/cpu/cpufreq": "a driver for frequency scaling; virtual machines seldom have one",
     "/sys/class/hwmon": "a sensor's kernel module; 'sensors-detect' (package lm-sensors) finds which",
     "/sys/bus/iio": "a sensor that Industrial I/O has a driver for; a folding or turning screen has some",
-    "/sys/class/power_supply": "a battery or a power supply that tells of itself",
+    "/sys/class/power_supply": "a battery or a power supply that reports its state",
     "/sys/class/powercap": "a CPU whose energy meters Linux may read, and intel_rapl_common",
     "/sys/devices/system/node": "a machine whose memory has several nodes",
     "/sys/class/block/md": "an array of mdadm",
@@ -75,7 +75,7 @@ NEEDS = {
 BPF_HELPS = {
     "clang": "a package or a wheel of sysmond, which has them; in a checkout: make bpf",
     "libbpf": "libbpf 1: apt-get install libbpf1",
-    "no object of BPF": "install sysmond anew: a file of it is damaged",
+    "no object of BPF": "reinstall sysmond: one of its files is damaged",
     "BTF": "a kernel with CONFIG_DEBUG_INFO_BTF",
     "it takes CAP_": "root, or CAP_BPF and CAP_PERFMON for the loader",
     "locked down": "integrity instead of confidentiality lockdown, if that is wanted",
@@ -132,7 +132,7 @@ def _help(state: str, reason: str, name: str, privilege: str) -> str:
         return helps or next((helps for word, helps in BPF_HELPS.items() if _BY_BPF in reason and word in reason), "")
     if state == "disabled":
         return f"sysmonctl enable probe {name}"
-    return f"sysmonctl reset probe {name}, when its cause is gone" if state == "quarantined" else ""
+    return f"sysmonctl reset probe {name}, once the cause is gone" if state == "quarantined" else ""
 
 
 def _permission(path: str) -> str:

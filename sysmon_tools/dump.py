@@ -81,11 +81,11 @@ def words(options: argparse.Namespace) -> tuple[list[str], list[str]]:
         made.append(f"--output-file={options.output}")
     if not table:
         if options.select or options.filter or options.top:
-            raise UsageError(f"--select, --filter and --top: {options.category} has no rows; expected a table of them")
+            raise UsageError(f"--select, --filter and --top: {options.category} has no rows; expected another category")
         return [*dict.fromkeys(fields.words), *made], fields.remarks
     made = [table, "--records", f"--sample={_STEP}", *made, f"--columns={','.join(dict.fromkeys(fields.words))}"]
     if (options.filter or options.top) and not options.select:
-        raise UsageError("--filter and --top: expected --select FIELD, which says of what")
+        raise UsageError("--filter and --top: expected --select FIELD, too, which says what they apply to")
     if options.select:
         (by, *_), _ = _fields([options.select], names, table)
         made += [f"--top={options.top}", f"--by={by}"] if options.top else []
@@ -96,7 +96,7 @@ def words(options: argparse.Namespace) -> tuple[list[str], list[str]]:
 def _quoted(pattern: str) -> str:
     quote = "'" if "'" not in pattern else '"'
     if quote in pattern:
-        raise UsageError(f"--filter {pattern!r}: expected no more than one kind of quotes in it")
+        raise UsageError(f"--filter {pattern!r}: expected at most one kind of quotation mark in it")
     return f"{quote}{pattern}{quote}"
 
 
@@ -105,7 +105,7 @@ def _fields(wanted: Sequence[str], names: dict[str, ForeignName], table: str) ->
     for word in wanted:
         name = names.get(word)
         if name is None:
-            raise UsageError(f"field {word!r}: below has none of that name, or it is not recorded here"
+            raise UsageError(f"field {word!r}: below has no such field, or it is not recorded here"
                              f"{nearest(word, names)}")  # fmt: skip
         paths = list(_words(name, table))
         if not paths:

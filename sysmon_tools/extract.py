@@ -217,13 +217,13 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     _check_choice("format", options.format, FORMATS)
     notations = [f"--{name}" for name in ("utc", "local", "epoch") if getattr(options, name)]
     if len(notations) > 1:
-        raise UsageError(f"{' and '.join(notations)}: only one of them")
+        raise UsageError(f"{' and '.join(notations)}: expected only one of them")
     _check_list(options)
     for name in ("sample", "stat", "raw", "explain", "group_by", "percentile"):
         if options.summary and tasks.is_given(getattr(options, name)):
             raise UsageError(f"--summary and --{name.replace('_', '-')}: expected only one of them")
     if options.raw and (options.sample or options.stat):
-        raise UsageError("--raw gives every tick as stored: no --sample and no --stat with it")
+        raise UsageError("--raw gives every tick as stored; expected neither --sample nor --stat")
     _check_times(options)
     _check_import(options)
     options.is_long = tasks.concerns(options)
@@ -236,12 +236,12 @@ def _check_list(options: argparse.Namespace) -> None:
     :raises UsageError: naming it.
     """
     if options.list and options.explain:
-        raise UsageError("--list and --explain: only one of them")
+        raise UsageError("--list and --explain: expected only one of them")
     if options.instances and not options.list:
-        raise UsageError("--instances goes with --list")
+        raise UsageError("--instances: expected --list, too")
     for name in ("drop", "summary"):
         if options.list and getattr(options, name):
-            raise UsageError(f"--{name} means nothing with --list")
+            raise UsageError(f"--{name} has no meaning with --list")
 
 
 def _check_import(options: argparse.Namespace) -> None:
@@ -250,9 +250,9 @@ def _check_import(options: argparse.Namespace) -> None:
     :raises UsageError: naming what is missing.
     """
     if (options.imported is None) != (options.output_dir is None):
-        raise UsageError("--import=FILE and --output-dir=D: expected both, or none")
+        raise UsageError("--import=FILE and --output-dir=D: expected both, or neither")
     if options.imported and {*options.paths} & {*tasks.built_in_tables(), EVENTS}:
-        raise UsageError(f"--import of {options.paths[0]}: expected series, or rows with instances; these come and go")
+        raise UsageError(f"--import of {options.paths[0]}: expected series, or rows of instances that last")
     if options.imported and options.paths != [tasks.EVERYTHING] and not tasks.is_table(*options.paths):
         raise UsageError(f"--import and {' '.join(options.paths)}: expected one table as PATH, or none for series")
 
@@ -396,7 +396,7 @@ def _of_presets(archive: Queryable, options: argparse.Namespace, chosen: str) ->
             raise
     options.paths = [path for path in options.paths if path not in missing]
     if not options.paths:
-        raise Error(f"preset {','.join(options.preset)}: nothing of it is recorded here; --list shows what is")
+        raise Error(f"preset {','.join(options.preset)}: nothing is recorded here; --list shows what is")
     warnings, notes = _extract(archive, options, chosen)
     return warnings, [f"not recorded: {', '.join(missing)}", *notes]
 
@@ -431,7 +431,7 @@ def _check_format(options: argparse.Namespace, chosen: str) -> None:
     output_file = options.output_file
     for option, known in (("list", ROW_FORMATS), ("explain", EXPLAIN_FORMATS)):
         if getattr(options, option) and chosen not in known:
-            raise UsageError(f"--{option} has no format {chosen!r}; there are {', '.join(known)}")
+            raise UsageError(f"--{option} cannot be written as {chosen!r}; expected {', '.join(known)}")
     for option, formats in (
         ("units", _DELIMITED),
         ("spreadsheet", _DELIMITED),
@@ -442,7 +442,7 @@ def _check_format(options: argparse.Namespace, chosen: str) -> None:
     if options.no_timestamps and chosen != OPENMETRICS:
         raise UsageError(f"--no-timestamps with format {chosen!r}: expected {OPENMETRICS}")
     if options.every and (output_file in {None, STANDARD_OUTPUT} or options.list or options.explain):
-        raise UsageError("--every writes a file anew: expected --output-file=F, and no --list or --explain")
+        raise UsageError("--every rewrites a file: expected --output-file=F, and neither --list nor --explain")
     if chosen in FILE_FORMATS and output_file in {None, STANDARD_OUTPUT}:
         raise UsageError(f"format {chosen!r} needs a file: --output-file=F.{FILE_FORMATS[chosen]}")
 

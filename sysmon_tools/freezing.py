@@ -40,5 +40,5 @@ def _target(name: str, *, user: bool) -> GroupTarget:
     if name.startswith("/"):
         return target_of(name)
     if not name or "/" in name:
-        raise UsageError(f"{name!r}: expected the name of a unit, or the path of a control group, as /docker/…")
+        raise UsageError(f"{name!r}: expected the name of a unit, or the path of a control group, such as /docker/…")
     return GroupTarget(name if "." in name else f"{name}.service", "", os.geteuid() if user else None)

@@ -130,7 +130,7 @@ class _Holding:
                 return await self._begin(wish)
             except Error as refusal:
                 if not said:
-                    say(f"the hold has ended: {refusal}; asked for again every {AGAIN_S:.0f} s", WHO)
+                    say(f"the hold has ended: {refusal}; requested again every {AGAIN_S:.0f} s", WHO)
                     said = True
                 await asyncio.sleep(AGAIN_S)
 

@@ -100,13 +100,13 @@ def run(path: str, table: str, output_dir: str) -> None:
     :raises Error: saying where in the file what is wrong. :raises UsageError: where that cannot be done there.
     """
     if os.path.lexists(output_dir) and (not os.path.isdir(output_dir) or os.listdir(output_dir)):
-        raise UsageError(f"--output-dir={output_dir}: there already; expected a new or empty folder")
+        raise UsageError(f"--output-dir={output_dir}: not empty; expected a new or empty folder")
     content, sensitivity = _content(path)
     answer = _json(path, content) if content.lstrip()[:1] == b"{" else _delimited(path, content)
     texts: dict[str, int] = {}
     axis_ns, series = _of_rows(answer, table, texts) if table else _of_series(answer, texts)
     if not len(axis_ns):
-        raise Error(f"{path}: no rows; expected an answer with some")
+        raise Error(f"{path}: has no rows; expected at least one")
     boot = hashlib.sha256(content).hexdigest()[:32]
     spelled = {number: text for text, number in texts.items()}
     try:
@@ -119,7 +119,7 @@ def run(path: str, table: str, output_dir: str) -> None:
     folder = archive.disk_folder(place, sensitivity)
     for number, image in enumerate(images, start=1):
         archive.publish(folder, archive.Name(boot, number, number).file, image, FILE_MODES[sensitivity])
-    put(f"{len(axis_ns)} moments of {len(series)} series: --state-dir={output_dir} asks them")
+    put(f"{len(axis_ns)} moments of {len(series)} series; --state-dir={output_dir} reads them")
 
 
 def _content(path: str) -> tuple[bytes, Sensitivity]:
@@ -128,7 +128,7 @@ def _content(path: str) -> tuple[bytes, Sensitivity]:
         mode = os.fstat(file.fileno()).st_mode
         content = file.read(IMPORT_BYTES_MAX + 1)
     if len(content) > IMPORT_BYTES_MAX:
-        raise Error(f"{path}: more than {IMPORT_BYTES_MAX} bytes; expected parts of it, by --from and --to")
+        raise Error(f"{path}: more than {IMPORT_BYTES_MAX} bytes; export it in parts, with --from and --to")
     return content, Sensitivity.PUBLIC if mode & stat.S_IROTH else Sensitivity.RESTRICTED
 
 
@@ -155,7 +155,7 @@ def _delimited(path: str, content: bytes) -> ImportedAnswer:
             delimiter = "\t" if line.startswith("time\t") else ","
             header = [field or "" for field in fields_of(where, line, delimiter)]
             if header[0] != "time" or len(header) == 1:
-                raise Error(f"{where}: not a header; expected time and columns, as sysmon-extract writes them")
+                raise Error(f"{where}: not a header; expected time and columns, as written by sysmon-extract")
             labels, cells = header[1:], [[] for _ in header[1:]]
             continue
         fields = fields_of(where, line, delimiter)
@@ -166,7 +166,7 @@ def _delimited(path: str, content: bytes) -> ImportedAnswer:
         for column, field in zip(cells, fields[1:], strict=True):
             column.append(None if field is None else known.setdefault(field, field))
     if units and len(units) != len(labels) + 1:
-        raise Error(f"{path}: {len(units)} units of {len(labels) + 1} columns; expected one each")
+        raise Error(f"{path}: {len(units)} units for {len(labels) + 1} columns; expected one each")
     of_columns = units[1:] or [""] * len(labels)
     columns = [
         ImportedColumn(label, unit, Semantics.GAUGE, values, unit in _TEXTS or not _are_numbers(values))
@@ -215,7 +215,7 @@ def _unescaped(where: str, text: str) -> str:
             return _PLAIN[plain]
         number = int(byte or short or long, 16)
         if number > 0x10FFFF:  # noqa: PLR2004  Unicode ends there
-            raise Error(f"{where}: {match[0]!r} is no character")
+            raise Error(f"{where}: {match[0]!r} is not a character")
         return chr(number + 0xDC00 if byte and number >= 0x80 else number)  # noqa: PLR2004  ASCII
 
     return _ESCAPE.sub(sign, text) if "\\" in text else text
@@ -228,7 +228,7 @@ def _json(path: str, content: bytes) -> ImportedAnswer:
     """Read an object of series, times and values."""
 
     def refuse(word: str) -> None:
-        raise Error(f"{path}: {word} is no value; expected a number or null")
+        raise Error(f"{path}: {word} is not a value; expected a number or null")
 
     try:
         said = json.loads(content, parse_float=_Spelled, parse_int=_Spelled, parse_constant=refuse)
@@ -240,7 +240,7 @@ def _json(path: str, content: bytes) -> ImportedAnswer:
         case {"series": [*series], "time": [*times], "values": [*values]} if len(series) == len(values) and series:
             pass
         case _:
-            raise Error(f"{path}: not an answer; expected series, time and as many values, as sysmon-extract writes it")
+            raise Error(f"{path}: not an answer; expected series, time and as many values, as in sysmon-extract's JSON")
     places = Places(path)
     times_ns = [_time_ns(places.of(row), time) for row, time in enumerate(times)]
     paths = [entry.get("path") if isinstance(entry, dict) else None for entry in series]
@@ -265,13 +265,13 @@ def _json_column(where: str, about: Any, cells: Any, rows: int, *, has_stats: bo
         case _:
             raise Error(f"{where}: expected path, unit, semantics and stat")
     if not isinstance(cells, list) or len(cells) != rows:
-        raise Error(f"{where}: expected {rows} values, as there are times")
+        raise Error(f"{where}: expected {rows} values, one for each time")
     for row, cell in enumerate(cells):
         if cell is not None and not isinstance(cell, str):
             raise Error(f"{where}, value {row + 1}: expected a number, a text or null")
     is_text = unit in _TEXTS or any(cell is not None and not isinstance(cell, _Spelled) for cell in cells)
     if not is_text and not _are_numbers(cells):
-        raise Error(f"{where}: a number with an exponent, or too many digits; expected as sysmon-extract writes it")
+        raise Error(f"{where}: a number with an exponent, or too many digits; expected a plain number")
     if semantics not in tuple(Semantics):
         raise Error(f"{where}: semantics {semantics!r}; expected {', '.join(Semantics)}")
     # What was stored is what it was; a rate, or another statistic of a counter, is how much there was of something.
@@ -301,9 +301,9 @@ def _of_series(answer: ImportedAnswer, texts: dict[str, int]) -> tuple[Int64Arra
         key = SeriesKey(table, metric, instance)
         if not slash:
             right = "expected table/metric@instance, or of rows their table as PATH"
-            raise Error(f"{answer.places.path}: column {column.label!r} is no series; {right}")
+            raise Error(f"{answer.places.path}: column {column.label!r} is not a series; {right}")
         if key in columns:
-            raise Error(f"{answer.places.path}: column {column.label!r} twice; expected each once")
+            raise Error(f"{answer.places.path}: column {column.label!r} appears twice; expected each once")
         columns[key] = column
     metrics = {
         (table, name): _metric(name, [column for other, column in columns.items() if other[:2] == (table, name)])
@@ -324,8 +324,8 @@ def _of_rows(answer: ImportedAnswer, table: str, texts: dict[str, int]) -> tuple
     for row, (moment, instance) in enumerate(zip(at.tolist(), instances, strict=True)):
         rows = rows_of.setdefault(instance, {})
         if moment in rows:
-            right = "expected one row each, as tables with the column instance have"
-            raise Error(f"{answer.places.of(row)}: {instance!r} twice at one moment; {right}")
+            right = "expected one row for each, as in tables with a column instance"
+            raise Error(f"{answer.places.of(row)}: {instance!r} appears twice at one moment; {right}")
         rows[moment] = row
     series = []
     for column in answer.columns:
@@ -384,9 +384,9 @@ def _check_text(where: str, text: str) -> None:
     try:
         length = len(text.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError as wrong:
-        raise Error(f"{where}: {text[:40]!r}: half a character") from wrong
+        raise Error(f"{where}: {text[:40]!r}: half of a surrogate pair; expected whole characters") from wrong
     if length > TEXT_BYTES_MAX or "\0" in text:
-        raise Error(f"{where}: {text[:40]!r}: expected at most {TEXT_BYTES_MAX} bytes, and none of them zero")
+        raise Error(f"{where}: {text[:40]!r}: expected at most {TEXT_BYTES_MAX} bytes, without NUL")
 
 
 # What is written

@@ -87,7 +87,7 @@ def look(archive: Archive, paths: Sequence[str], start_ns: int, end_ns: int, buc
     numbers = {path: stats for path, stats in by_path.items() if next(iter(stats.values())).texts is None}
     texts = [f"{path}: holds texts; a picture has numbers" for path in by_path if path not in numbers]
     if not numbers:
-        raise Error("; ".join(texts) or f"{' '.join(paths)}: nothing of it is recorded {_range(start_ns, end_ns)}")
+        raise Error("; ".join(texts) or f"{' '.join(paths)}: nothing is recorded {_range(start_ns, end_ns)}")
     if not any(np.isfinite(column.values).any() for stats in numbers.values() for column in stats.values()):
         raise Error(f"{' '.join(paths)}: nothing was recorded {_range(start_ns, end_ns)}")
     if len(numbers) > CURVES_MAX:

@@ -84,7 +84,7 @@ def run(archive: "Archive", options: argparse.Namespace) -> list[str]:
     end_ns = max(start_ns + 1, min(end_ns, archive.now().realtime_ns))  # Of what is still to come it knows nothing.
     file = file or file_name(end_ns)
     if not options.list and not options.force and os.path.lexists(file):
-        raise UsageError(f"{file}: is there already; expected another name (-o), or --force, which writes over it")
+        raise UsageError(f"{file}: already exists; expected another name (-o), or --force to overwrite it")
     classes = tuple(Sensitivity) if options.restricted else (Sensitivity.PUBLIC,)
     archive = Archive(archive.place, classes=classes)
     files = archive.excerpt(start_ns, end_ns, anonymous=options.anonymize)

@@ -38,7 +38,7 @@ _WHOLE = ("top", "by", "group_by", "percentile", "stat", "raw", "explain")
 _SENSELESS = {
     "list": ("", (*_WHOLE, "where", "columns", "sample", "drop")),
     "tree": ("--at says when", (*_WHOLE, "start", "end", "drop", "summary")),
-    "pid": ("its rows are one a step", (*_WHOLE, "drop", "summary")),
+    "pid": ("it has one row for each step", (*_WHOLE, "drop", "summary")),
     "sql": ("the query says that", (*_WHOLE, "where", "columns", "sample", "drop", "summary")),
 }
 # How long the processor time of a process tree is measured before its moment.
@@ -104,14 +104,17 @@ def concerns(options: argparse.Namespace) -> bool:
     elif len(options.paths) > 1 and options.list and not asking:
         return False  # Each is listed.
     elif len(options.paths) > 1:
-        raise UsageError(f"{' '.join(options.paths)}: rows are of one table at a time; {_ONE_TABLE}")
+        raise UsageError(f"{' '.join(options.paths)}: rows come from one table at a time; {_ONE_TABLE}")
     elif not _TABLE.fullmatch(options.paths[0]):
         given = "no PATH" if options.paths == [EVERYTHING] else options.paths[0]
-        raise UsageError(f"{_spelled(asking)} with {given}: rows are of a table; {_instead(options)}")
+        right = f"rows come from one table; {_instead(options)}"
+        if asking in _OF_PROCESSES:
+            right = "expected process as PATH"
+        raise UsageError(f"{_spelled(asking)} with {given}: {right}")
     _check_together(options)
     if options.instances and long_tables:
         table = long_tables[0]
-        raise UsageError(f"--instances of {table}: its rows come and go; {table} --from=T gives them")
+        raise UsageError(f"--instances of {table}: its rows come and go; {table} --from=T shows them")
     return not options.instances
 
 
@@ -188,14 +191,14 @@ def _check_together(options: argparse.Namespace) -> None:
         why, others = _SENSELESS[name]
         for other in others:
             if is_given(getattr(options, other)):
-                raise UsageError(f"{_spelled(other)} means nothing with --{name}{'; ' + why if why else ''}")
+                raise UsageError(f"{_spelled(other)} has no meaning with --{name}{'; ' + why if why else ''}")
     if modes and modes[0] in {"tree", "pid"} and options.paths != ["process"]:
         raise UsageError(f"--{modes[0]} {options.paths[0]}: expected 'process'")
     if options.top is not None and options.top < 1:
         raise UsageError(f"--top {options.top}: expected 1 or more")
     for name, needed in (("at", "tree"), ("started", "pid")):
         if getattr(options, name) is not None and needed not in modes:
-            raise UsageError(f"{_spelled(name)} goes with --{needed}")
+            raise UsageError(f"{_spelled(name)}: expected --{needed}, too")
 
 
 def _spelled(name: str) -> str:
@@ -207,7 +210,7 @@ def run(archive: "Archive", options: argparse.Namespace, chosen: str, style: "St
     """Answer, and give the warnings and the notes."""
     known = (*ROW_FORMATS, *ARROW_FORMATS) if options.sql is not None else FORMATS
     if chosen not in known:
-        raise UsageError(f"rows have no format {chosen!r}; there are {', '.join(known)}")
+        raise UsageError(f"rows cannot be written as {chosen!r}; expected {', '.join(known)}")
     if options.list:
         return _list(archive, options, chosen, style), []
     if options.sql is not None:
@@ -356,7 +359,7 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Result":
     )
     if not len(whole.times_ns):
         raise Error(
-            f"process {options.pid}: nothing of it is recorded in that range; ask for a longer one, or another number"
+            f"process {options.pid}: nothing is recorded in that range; ask for a longer range, or another process"
         )
     first_ns = int(whole.column("start").times.min().view(np.int64))
     ends = whole.column("end").times

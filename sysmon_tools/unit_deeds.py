@@ -105,7 +105,7 @@ async def _refuse_vital(target: GroupTarget, path: str) -> None:
     """:raises Error: where something is in it that must go on."""
     reason = why_not(path, cgroup_deeds.presences(), os.getpid(), await displays.holders())
     if reason:
-        raise Error(f"{target.name} is not frozen: {reason}")
+        raise Error(f"{target.name} was not frozen: {reason}")
 
 
 async def _freeze_unit(systemd: "_Systemd", target: GroupTarget, for_s: int) -> None:
@@ -130,7 +130,7 @@ async def _systemd_of(target: GroupTarget) -> AsyncIterator["_Systemd"]:
     :raises Error: where it does not answer, or is another user's.
     """
     if target.uid not in {None, os.geteuid()}:
-        raise NotPermittedError(f"{target.unit}: is a unit of user {target.uid}, whose own systemd alone has it")
+        raise NotPermittedError(f"{target.unit}: is a unit of user {target.uid}, whose own systemd manages it")
     is_there = False
     try:
         async with asking("system" if target.uid is None else "session") as bus:
@@ -142,7 +142,7 @@ async def _systemd_of(target: GroupTarget) -> AsyncIterator["_Systemd"]:
             raise NotPermittedError(f"{target.unit}: no permission: {text}") from None
         raise Error(f"{target.unit}: {text or kind}") from None
     except UnavailableError as silence:
-        raise Error(f"{target.unit}: {'' if is_there else 'no bus to systemd: '}{silence}") from None
+        raise Error(f"{target.unit}: {'' if is_there else 'no connection to systemd: '}{silence}") from None
 
 
 class _Systemd:
@@ -165,16 +165,16 @@ class _Systemd:
         """
         path = str(await self._property(unit, unit.rpartition(".")[2].title(), "ControlGroup"))
         if not path:
-            raise Error(f"{unit}: does not run")
+            raise Error(f"{unit}: is not running")
         return path
 
     async def check(self, unit: str) -> None:
         """:raises Error: where it cannot be frozen, or is frozen already."""
         state = await self._property(unit, "Unit", "FreezerState")
         if state != _RUNNING:
-            raise Error(f"{unit}: is {state} already")
+            raise Error(f"{unit}: already {state}")
         if not await self._property(unit, "Unit", "CanFreeze"):
-            what = "of a slice all units have to be such that can be" if unit.endswith(".slice") else "systemd says so"
+            what = "a slice can be frozen only if all its units can" if unit.endswith(".slice") else "systemd says so"
             raise Error(f"{unit}: cannot be frozen: {what}")
 
     async def thaw(self, unit: str) -> None:

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from sysmond.base.terminal import put, say
 from sysmond.daemon.arguments import ALONE, LOADER, RESOLVER, parser
-from sysmond.errors import EXIT_PARTIAL, BusyError, Error, UsageError, expected, nearest
+from sysmond.errors import EXIT_PARTIAL, Error, UsageError, expected, nearest
 from sysmond.machine import folders, mounts, recorders
 from sysmond.machine.lock import only_one
 from sysmond.plan import plan as plans
@@ -60,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; give its exit code."""
     os.umask(folders.UMASK)
     try:
-        options = parser().parse_args(arguments)
+        made = parser()
+        made.refuse_misspelled(sys.argv[1:] if arguments is None else arguments)
+        options = made.parse_args(arguments)
         if options.command is not None:
             return _command(options)
         signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, signal.SIGCHLD})
@@ -144,7 +146,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.bus not in BUSES and ":" not in options.bus:
         raise UsageError(f"--bus {options.bus!r}: not a bus{nearest(options.bus, BUSES, expected(BUSES))}")
     if options.part == "bus" and options.bus == NO_BUS:
-        raise UsageError("--part bus: without a bus; expected --bus system, session or an address")
+        raise UsageError("--part bus: needs a bus; expected --bus system, session or an address")
     if not os.path.isdir(options.root):
         raise UsageError(f"--root {options.root!r}: not a folder; expected one with proc and sys in it")
 
@@ -153,20 +155,17 @@ def _make_way(settings: Settings) -> None:
     """Refuse before anything is touched where another daemon runs; the daemon itself then takes the locks.
 
     :raises BusyError: naming the process that holds a folder. :raises NotPermittedError: where one is somebody else's.
-    :raises Error: where that is so, and the state folder is none besides: then that is the mistake.
+    :raises Error: where the state folder is a file.
     """
+    state = settings.folders.state
     there = [folder for folder in settings.folders if not mounts.awaited(folder)]
+    if state in there and os.path.exists(state) and not os.path.isdir(state):
+        raise Error(f"{state}: not a folder; expected a state folder of sysmond")
     for folder in there:
         with suppress(OSError):
             folders.check_trusted(folder)
-        try:
-            with suppress(OSError), only_one(folder, wait_s=START_WAIT_S, ending_wait_s=LOCK_WAIT_S):
-                pass
-        except BusyError:
-            state = settings.folders.state
-            if os.path.exists(state) and not os.path.isdir(state):
-                raise Error(f"{state}: not a folder; expected a state folder of sysmond") from None
-            raise
+        with suppress(OSError), only_one(folder, wait_s=START_WAIT_S, ending_wait_s=LOCK_WAIT_S):
+            pass
 
 
 def _resolve(settings: Settings) -> int | None:
@@ -198,7 +197,7 @@ def _load_kernel(settings: Settings) -> None:
         return
     child = os.posix_spawn(sys.executable, command, os.environ, setsigmask=(signal.SIGINT,))
     if signal.sigtimedwait({signal.SIGCHLD}, LOAD_S) is None:  # A signal to stop waits for the daemon.
-        say(f"the BPF programs were not loaded within {LOAD_S:.0f} s; /proc has to do")
+        say(f"the BPF programs were not loaded within {LOAD_S:.0f} s; /proc is read instead")
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
 

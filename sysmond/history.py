@@ -57,7 +57,7 @@ def open(  # noqa: A001  the name that readers expect: history.open()
     chosen = recorders.asked(user=user, system=system, state_dir=state, runtime_dir=runtime, or_file=True)
     if not any(map(os.path.exists, chosen)):
         raise Error(
-            f"{chosen.state}: nothing was ever recorded there; 'sysmond' records, --state-dir names another place"
+            f"{chosen.state}: nothing has been recorded there; 'sysmond' records, --state-dir names another folder"
         )
     if os.path.isfile(chosen.state):
         from sysmond.store import alone  # noqa: PLC0415  most archives are folders
@@ -200,7 +200,7 @@ class Archive:
     def columns(self, table: str) -> list[tuple[str, str, str]]:
         """The columns that rows of a table may have: name, unit, what it is.
 
-        :raises Error: where nothing of it is recorded. :raises NotPermittedError: where it may not be read.
+        :raises Error: where nothing is recorded. :raises NotPermittedError: where it may not be read.
         """
         where = self.place, self._classes
         if table == EVENTS:
@@ -330,7 +330,7 @@ class Archive:
         for pattern in parsed:
             if pattern.table == EVENTS:
                 expected = f"expected rows: table {EVENTS!r}" + f", column {pattern.metric!r}" * (pattern.metric != "*")
-                raise UsageError(f"path {pattern.text!r}: events are no series; {expected}")
+                raise UsageError(f"path {pattern.text!r}: events are not series; {expected}")
         named = {pattern.table for pattern in parsed if not paths.is_wild(pattern.table)}
         known = BUILT_IN.keys() & named
         if named - known:
@@ -372,7 +372,7 @@ class Archive:
         columns; ``records`` of it is a structured array.
 
         :raises UsageError: for a wrong column, condition, time or step. :raises NotPermittedError: where the table
-            may not be read. :raises Error: where nothing of it is recorded.
+            may not be read. :raises Error: where nothing is recorded.
         """
         from sysmond.answers.rows.question import Request  # noqa: PLC0415  as above
 
@@ -465,7 +465,7 @@ class Archive:
         self.warnings = list(dict.fromkeys(warnings))
         if not files:
             raise Error(
-                f"{self.state_dir}: no rows or events of that time; 'sysmon-extract --list' tells what there is"
+                f"{self.state_dir}: no rows or events in that range; 'sysmon-extract --list' shows what there is"
             )
         return files
 
@@ -541,7 +541,7 @@ class SavedAnswer(Archive):
         self._refuse(request, "table", "columns")
         if request.table != self._saved.table:
             raise UsageError(
-                f"table {request.table!r}: was not saved with this answer; expected {self._saved.table or 'series'}"
+                f"table {request.table!r}: not saved with this answer; expected {self._saved.table or 'series'}"
             )
         labels = request.columns.split(",") if isinstance(request.columns, str) else request.columns
         wanted = [label.strip() for label in labels if label.strip()]
@@ -561,7 +561,7 @@ class SavedAnswer(Archive):
         if self._saved.table:
             if all(paths.Matcher(pattern).table(self._saved.table) and pattern.metric == "*" for pattern in parsed):
                 return self._saved
-            raise UsageError(f"{' '.join(patterns)}: was not saved with this answer; expected {self._saved.table}")
+            raise UsageError(f"{' '.join(patterns)}: not saved with this answer; expected {self._saved.table}")
         return saved_answer.series(self._saved, parsed or [paths.parse("*")], stats)
 
     def _within(self, part: Result, request: "SeriesRequest | Request") -> Result:
@@ -585,9 +585,7 @@ class SavedAnswer(Archive):
     def _refusal(self, name: str) -> UsageError:
         step = timespec.format_step(self._saved.step_ns) if self._saved.step_ns else "none: as recorded"
         expected = f"the step that it was saved with, {step}" if name == "step" else "an archive"
-        return UsageError(
-            f"{self.state_dir}: an answer that was saved, which cannot answer {name!r}; expected {expected}"
-        )
+        return UsageError(f"{self.state_dir}: a saved answer, which cannot be used for {name!r}; expected {expected}")
 
 
 def _extend(ranges: dict[SeriesKey, tuple[int, int, int]], track: "Track", line: "Timeline") -> None:

@@ -39,7 +39,7 @@ def signal_of(text: str) -> signal.Signals:
             return signal.Signals(int(name))
         return signal.Signals[name if name.startswith("SIG") else f"SIG{name}"]
     except (KeyError, ValueError):
-        raise UsageError(f"signal {text!r}: no such signal; expected a name or a number, as TERM or 9") from None
+        raise UsageError(f"signal {text!r}: no such signal; expected a name or a number, such as TERM or 9") from None
 
 
 def io_priority_of(text: str) -> int:
@@ -89,7 +89,7 @@ def ionice(pid: int, started_ns: int, text: str) -> str:
     priority = io_priority_of(text)
     number = syscalls.number("ioprio_set") if sys.maxsize > 2**32 else None  # They are numbered otherwise for 32 bits.
     if number is None:
-        raise Error(f"process {pid}: how I/O priorities are set on {os.uname().machine} is not known here")
+        raise Error(f"process {pid}: setting I/O priorities is not supported on {os.uname().machine}")
     call = ctypes.CDLL(None, use_errno=True).syscall
     with _meant(pid, started_ns):
         if call(number, _IOPRIO_WHO_PROCESS, pid, priority):

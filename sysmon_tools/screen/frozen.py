@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What stands still of what the live screen shows: control groups, units and processes that are frozen, and by which.
 
-The kernel is asked of rows that are seen, once each until the next ones come: nothing of it is recorded, and what
+The kernel is asked of rows that are seen, once each until the next ones come: nothing is recorded, and what
 somebody froze here is marked in the recording.
 """
 

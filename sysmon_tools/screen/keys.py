@@ -115,7 +115,7 @@ def mapped(chosen: Mapping[str, Sequence[str]]) -> KeyMap:
         for key in map(key_of, texts):
             owner = "quit" if key == _ALWAYS else given.setdefault(key, action)
             if owner != action:
-                raise UsageError(f"keys: {action}: {key} is that of {owner!r} already; expected another key")
+                raise UsageError(f"keys: {action}: {key} already belongs to {owner!r}; expected another key")
     actions = {key: action for key, action in usual.items() if action not in chosen or key == _ALWAYS} | given
     groups = [(title, [_shown_as(one, chosen.get(one.action)) for one in group]) for title, group in GROUPS]
     views = {view.name: " ".join(chosen.get(view.name, [view.key])) for view in VIEWS}
@@ -131,7 +131,7 @@ def key_of(text: str) -> str:
         name = unicodedata.name(text, "").lower().replace("-", "_").replace(" ", "_")
         text = _SIGNS.get(name, name)
     if not text or not text.isprintable() or any(map(str.isspace, text)):
-        raise UsageError("keys: a sign without a name; expected a character, or a name as ctrl+p, f5, space, pageup")
+        raise UsageError("keys: a key without a name; expected a character, or a name such as ctrl+p, f5, pageup")
     return text
 
 

@@ -94,7 +94,7 @@ def _texts(place_of: str, said: object) -> Sequence[str]:
     texts = said if isinstance(said, list) else [said]
     right = [text for text in texts if isinstance(text, str) and text]
     if not right or len(right) < len(texts):
-        raise UsageError(f'{place_of}: {said!r} is wrong; expected a text, or a list as ["a", "b"]')
+        raise UsageError(f'{place_of}: {said!r} is wrong; expected a text, or a list such as ["a", "b"]')
     return right
 
 

@@ -52,7 +52,7 @@ def subject(action: str, look: Look, cells: Mapping[str, str | None], started_ns
             return GroupTarget(unit)
         if look.view == UNITS and (unit := cells.get("user_unit")):
             return GroupTarget(unit, "", _uid(cells.get("username") or ""))
-    raise UsageError(f"no row to {action}: expected {_where(action)}, and a row of it")
+    raise UsageError(f"no row to {action}: expected {_where(action)}, and the cursor on a row")
 
 
 def _where(action: str) -> str:
@@ -66,4 +66,4 @@ def _uid(username: str) -> int:
     try:
         return int(username) if username.isdecimal() else pwd.getpwnam(username).pw_uid
     except KeyError:
-        raise Error(f"there is no user {username!r} here; expected a unit of a user whom this machine knows") from None
+        raise Error(f"there is no user {username!r} here; expected a unit of a user of this machine") from None

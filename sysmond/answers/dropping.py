@@ -74,7 +74,7 @@ def left_of_columns(
     if question.table.packing is not None:
         for dropped in drop:
             if dropped.is_of_instances:
-                raise UsageError(f"drop {dropped.text!r}: rows of {table} have no instances; expected a column of it")
+                raise UsageError(f"drop {dropped.text!r}: rows of {table} have no instances; expected a column")
     mine = [dropped for dropped in drop if not dropped.is_of_instances]
     left = [spec for spec in question.columns if not any(dropped.column(table, spec.name) for dropped in mine)]
     idle = [each for each in mine if not any(each.column(table, spec.name) for spec in question.columns)]
@@ -84,12 +84,12 @@ def left_of_columns(
 def _checked(left: list[_T], drop: Sequence[Dropped]) -> list[_T]:
     if drop and not left:
         said = ", ".join(repr(dropped.text) for dropped in drop)
-        raise UsageError(f"drop {said}: nothing is left of the answer; expected patterns that leave something")
+        raise UsageError(f"drop {said}: drops the whole answer; expected patterns that leave something")
     return left
 
 
 def _idle(texts: Iterable[str], instances: Collection[str]) -> list[str]:
     return [
-        f"drop {text!r}: nothing in the answer is called so" + f"; expected '*@{text}'" * (text in instances)
+        f"drop {text!r}: nothing in the answer has that name" + f"; expected '*@{text}'" * (text in instances)
         for text in texts
     ]

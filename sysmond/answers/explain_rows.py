@@ -20,7 +20,7 @@ _WHOLE = "one row for all of the range"
 _OF = {
     Of.COUNT: "number of rows that were put together",
     Of.JOIN: "the text that belongs to the numbers of the row",
-    Of.LIFE: "as it is told of what ended",
+    Of.LIFE: "as recorded at its end",
     Of.KEY: _ABOUT,
 }
 _OF_COUNTER = {
@@ -135,7 +135,7 @@ def _origin(table: Table, spec: Spec) -> str:
         join = next(join for join in answers.joins if spec.name in dict(join.columns))
         by = " and ".join(f"{mine} = {theirs}" for mine, theirs in join.by)
         known = (
-            f"the {join.table[1:]}, as every reader knows it" if join.table.startswith(":") else f"table {join.table}"
+            f"the {join.table[1:]}, as known to every reader" if join.table.startswith(":") else f"table {join.table}"
         )
         return f"{dict(join.columns)[spec.name]} of {known}, where {by}"
     if spec.of is Of.LIFE and answers.ended_by is not None and spec.name in {END, *answers.ended_by.columns}:

@@ -67,7 +67,7 @@ class Following:
         self._has_events = EVENTS in whole
         wide = [pattern for pattern in parsed if pattern.table not in {*self._long, *whole.intersection({EVENTS})}]
         if series := next((pattern for pattern in wide if pattern.table in long_tables), None):
-            raise UsageError(f"path {series.text!r}: of long tables rows are followed; expected {series.table!r}")
+            raise UsageError(f"path {series.text!r}: of long tables, rows are followed; expected {series.table!r}")
         self._frames: list[tuple[Table, int, bytes]] = []
         self._follower = Follower(
             place,

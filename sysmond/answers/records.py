@@ -50,7 +50,7 @@ def answer(folders: Folders, classes: Collection[Sensitivity], request: Request)
     """Answer a question to a long table.
 
     :raises UsageError: for a wrong table, column, condition, time or step. :raises NotPermittedError: where the table
-        may not be read. :raises Error: where nothing of it is recorded.
+        may not be read. :raises Error: where nothing is recorded.
     """
     if _may_be_in_rings(folders, classes, request):
         # Whatever is refused, all files are asked: they may know better.
@@ -213,9 +213,9 @@ class Answering:
         if table in known:
             # A table that could never be read is told why, as a gap is.
             why = "; ".join(dict.fromkeys([*census.warnings[:WARNINGS_TOLD_MAX], *self._reasons[-1:]]))
-            raise Error(f"table {table!r}: nothing of it is recorded in that range{f': {why}' if why else ''}")
+            raise Error(f"table {table!r}: nothing is recorded in that range{f': {why}' if why else ''}")
         if left_out := self._left_out(table):
-            raise Error(f"table {table!r}: is not in it; {left_out}")
+            raise Error(f"table {table!r}: not in this file; {left_out}")
         from sysmond.machine.lock import elsewhere  # noqa: PLC0415  only for an error
 
         raise paths.no_rows(table, known, BUILT_IN, elsewhere(census.place[0]))
@@ -533,7 +533,7 @@ class Answering:
         if ends and max(ends) >= self._times.start_ns:
             names = BY_COLUMNS["others_by"] if self._said is None else self._said.others_by
             groups = "".join(f" by {name}" for name in names[:1])
-            text = f"up to here, only what used most is told apart, and the others{groups} together"
+            text = f"up to here, only the largest users have rows of their own, the others{groups} are added up"
             yield Event(max(ends), "tier", self.table.name, text)
 
     def warnings(self) -> list[str]:

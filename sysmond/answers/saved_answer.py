@@ -23,7 +23,7 @@ def series(result: Result, patterns: Sequence[paths.Pattern], stats: Collection[
     if stats is not None:
         there = list(dict.fromkeys(column.stat for column in columns))
         if missing := [stat for stat in stats if stat not in there]:
-            raise UsageError(f"statistic {missing[0]!r}: was not saved with this answer; expected {', '.join(there)}")
+            raise UsageError(f"statistic {missing[0]!r}: not saved with this answer; expected {', '.join(there)}")
         columns = [column for column in columns if column.stat in stats]
     return result._replace(columns=tuple(columns))
 
@@ -48,7 +48,7 @@ def columns(result: Result, labels: Sequence[str]) -> Result:
     for label in labels:
         if label not in known:
             close = nearest(label, known) or f"; expected {', '.join(known)}"
-            raise UsageError(f"column {label!r}: was not saved with this answer{close}")
+            raise UsageError(f"column {label!r}: not saved with this answer{close}")
     return result._replace(columns=tuple(known[label] for label in labels) or result.columns)
 
 

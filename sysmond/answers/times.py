@@ -54,7 +54,7 @@ def read(
     end_ns = latest_ns if end is None else moment(end, now)
     if end_ns <= start_ns:
         if end is None:
-            raise UsageError(f"the range begins ({start!r}) in the future; expected a time before now, or an end")
+            raise UsageError(f"the range begins in the future ({start!r}); expected a time before now, or an end")
         raise UsageError(timespec.reversed_range(start, end))
     return Times(now_ns, start_ns, end_ns, length(step))
 
@@ -121,7 +121,7 @@ def length(step: Length | None) -> int:
         return 0
     step_ns = timespec.parse_step(step) if isinstance(step, str) else _length_ns(step)
     if step_ns <= 0:
-        raise UsageError(f"step {step_ns} ns: not a length of time; expected more than 0")
+        raise UsageError(f"step {step_ns} ns: expected a length of time above 0")
     return step_ns
 
 

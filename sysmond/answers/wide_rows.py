@@ -39,7 +39,7 @@ def answer(place: Folders, classes: Collection[Sensitivity], request: Request) -
     """Answer a question to a wide table with rows.
 
     :raises UsageError: for a wrong column, condition, time or step. :raises NotPermittedError: where the table may not
-        be read. :raises Error: where nothing of it is recorded.
+        be read. :raises Error: where nothing is recorded.
     """
     when = times_of(request, snapshot_note.now(place.state))
     return wide.opened(place, classes, when, request.boot, lambda line: _from_line(line, place, request, when))

@@ -20,7 +20,7 @@ from sysmond.sources import settings
 
 FILE = "boot.json"
 IN_ORDER = "in order", "the recorder was told to stop"
-UNKNOWN = "unknown", "power loss, hang or reset: nobody told the recorder to stop"
+UNKNOWN = "unknown", "power loss, hang or reset: the recorder was not told to stop"
 
 
 class NotedBoot(NamedTuple):

@@ -157,7 +157,7 @@ class Ledger:
         ring, now_ns = self._open(), clock.boottime_ns()
         if ring is not None:
             if self._is_beyond(part):
-                raise TooMuchError(f"{kind}: what was recorded before is being sealed; try again later")
+                raise TooMuchError(f"{kind}: earlier records are being sealed; try again later")
             ring.event(now_ns, kind, subject, text)
         event: control.Order = {"do": "event", "boottime_ns": now_ns, "kind": kind, "subject": subject, "text": text}
         control.tell(self._bus, {**event, "sensitivity": Sensitivity.PUBLIC})

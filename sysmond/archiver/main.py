@@ -469,7 +469,7 @@ class Archiver:
             case {"do": "flush", "uid": int(uid)}:
                 reason = order.get("reason", Reason.REQUEST)
                 if reason not in ORDERED:
-                    return {"error": f"{reason!r} is no reason; {', '.join(sorted(ORDERED))} are"}
+                    return {"error": f"{reason!r} is not a reason; expected {', '.join(sorted(ORDERED))}"}
                 if reason == Reason.REQUEST:
                     self._allowance.take("flush", uid, time.monotonic())
                 return {"ok": self._flush_now(Reason(str(reason)))} | self._problem()
@@ -489,7 +489,7 @@ class Archiver:
         """
         is_incident = kind == event_kinds.INCIDENT
         if is_incident and kind not in self._settings.pin_kinds:
-            raise Error(f"not pinned: the setting incidents.pins leaves {kind!r} out; expected it there")
+            raise Error(f"not pinned: the setting incidents.pins does not include {kind!r}; add it there")
         is_written = self._ledger.mark(kind, subject, text, uid)
         if is_incident and is_written:
             control.tell(f"{self._folders.runtime}/{WRITERS[Lane.REALTIME]}", {"do": "burst", "kind": kind})

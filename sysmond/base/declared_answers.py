@@ -61,7 +61,7 @@ def parse(fields: Any) -> Answers:  # noqa: ANN401  decoded JSON
     :raises ValueError: where one is of another form.
     """
     if type(fields) is not dict:
-        raise ValueError("answers that are no object")
+        raise ValueError("answers that are not an object")
     return Answers(**{name: _SHAPES[name](value) for name, value in fields.items() if name in _SHAPES})
 
 
@@ -184,7 +184,7 @@ def _check_derived(table: Table, answers: Answers, where: str) -> None:
         for name in names:
             _check_there(name, metrics, inside)
             if not derived_columns.is_number(metrics[name]):
-                raise UsageError(f"{inside}: {name!r} is no number; expected counters and gauges")
+                raise UsageError(f"{inside}: {name!r} is not a number; expected counters and gauges")
         if not names:
             raise UsageError(f"{inside}: {column.formula!r} names no metric; expected one of the table at least")
         if not 0 < len(column.unit) <= NAME_LENGTH_MAX or column.unit == "text" or not column.unit.isprintable():

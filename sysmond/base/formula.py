@@ -165,14 +165,14 @@ class _Parser:
     def one(self) -> None:
         self.depth += 1
         if self.depth > DEPTH_MAX:
-            raise self.wrong("too deep", f"expected at most {DEPTH_MAX} of '(' and '-' inside each other")
+            raise self.wrong("nested too deeply", f"expected at most {DEPTH_MAX} of '(' and '-' inside each other")
         if self.take("-"):
             self.one()
             self.code.append(_NEGATED)
         elif self.take("("):
             self.sum()
             if not self.take(")"):
-                raise self.wrong("a parenthesis is open", "expected ')'")
+                raise self.wrong("a parenthesis is not closed", "expected ')'")
         else:
             self.value()
         self.depth -= 1
@@ -199,7 +199,7 @@ class _Parser:
             self.sum()
             self.code.append(which)
         if not self.take(")"):
-            raise self.wrong("a parenthesis is open", "expected ')'")
+            raise self.wrong("a parenthesis is not closed", "expected ')'")
 
     def take(self, signs: str) -> str:
         found = _TOKEN.match(self.text, self.at)

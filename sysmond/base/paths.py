@@ -45,13 +45,13 @@ def parse(text: str, state_dir: str | None = None) -> Pattern:
     name, separator, instance = relative.partition("@")
     table, slash, metric = name.partition("/")
     if not table or (slash and not metric) or "/" in metric:
-        raise UsageError(f"path {text!r}: not a path of a series; {PATH_FORM}")
+        raise UsageError(f"path {text!r}: not the path of a series; {PATH_FORM}")
     return Pattern(text, table, metric or "*", instance if separator else None)
 
 
 def _below(text: str, state_dir: str | None) -> str:
     if state_dir is None:
-        raise UsageError(f"path {text!r}: absolute, and there is no state folder; {PATH_FORM}")
+        raise UsageError(f"path {text!r}: is absolute, and there is no state folder; {PATH_FORM}")
     # Only the prefix is taken for a path of files: the rest may hold an instance, where '//' and '..' count.
     folder = posixpath.normpath(state_dir).lstrip("/")
     below = text.lstrip("/")
@@ -214,13 +214,13 @@ def not_recorded(table: str) -> str:
 def no_rows(
     table: str, known: Collection[str], built_in: Collection[str] = (), hint: str = "", declared: Iterable[str] = ()
 ) -> Error:
-    """Why there are no rows of a table: nobody knows it, or, where nothing tells that, nothing of it is recorded yet.
+    """Why there are no rows of a table: nobody knows it, or, where nothing tells that, nothing is recorded yet.
 
     ``known``: tables that are recorded. ``built_in``: those that may be. ``hint``: where it may be found. ``declared``:
     tables that may have been meant, too.
     """
     if table in built_in or not known:
-        return Error(f"table {table!r}: nothing of it is recorded yet{hint}")
+        return Error(f"table {table!r}: nothing is recorded yet{hint}")
     return UsageError(f"there is no table {table!r}{_suggest(table, known, declared)}")
 
 
@@ -250,5 +250,5 @@ def find_boot(boot: str | int, known: Sequence[str]) -> str:
     beginning = text.replace("-", "").lower()
     boots = [boot_there for boot_there in known if beginning and boot_there.startswith(beginning)]
     if len(boots) != 1:
-        raise UsageError(f"boot {boot!r}: no such boot; recorded are {', '.join(known[-_BOOTS_LISTED:]) or 'none'}")
+        raise UsageError(f"boot {boot!r}: no such boot; recorded: {', '.join(known[-_BOOTS_LISTED:]) or 'none'}")
     return boots[0]

@@ -25,7 +25,7 @@ from sysmond.plan.settings import Settings, plan_file
 from sysmond.ring.newest import Follower
 
 LOOK_S = 1.0
-_NOBODY = "no recorder runs there; sysmond starts one"
+_NOBODY = "no recorder is running there; 'sysmond' starts one"
 
 
 class Direct:

@@ -181,7 +181,7 @@ def points(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer: 
         if not entries:
             raise
     if len(entries) != 1:
-        raise UsageError(f"path {path!r}: means {len(entries)} series; expected one")
+        raise UsageError(f"path {path!r}: matches {len(entries)} series; expected exactly one")
     [entry] = entries
     now_ns = time.time_ns()
     start_ns = now_ns - question.timespan_s * SECOND_NS if question.timespan_s else entry.start_ns
@@ -193,7 +193,7 @@ def points(question: HistoryQuestion, archive: "Archive", bulk: int) -> Answer: 
         result = archive.select(path, start=start_ns, step=step_ns)
         columns = result.columns
     if len(columns) > 1:
-        raise UsageError(f"path {path!r}: means {len(columns)} series; expected one")
+        raise UsageError(f"path {path!r}: matches {len(columns)} series; expected exactly one")
     if not columns or columns[0].texts is not None:
         return {"points": []}
     [column] = columns

@@ -389,9 +389,7 @@ def _rule(pattern: str, high: float, low: float, options: Options) -> Rule:
     rule = Rule(pattern, high, low, bool(said.get("rate", True)), bool(said.get("batch", False)))
     if math.isnan(high) and math.isnan(low):
         if not rule.is_batch:
-            raise InvalidArgumentError(
-                f"rule {pattern[:80]!r}: no threshold, and no option batch; expected one of them"
-            )
+            raise InvalidArgumentError(f"rule {pattern[:80]!r}: expected a threshold, or the option batch")
     elif math.isnan(high) or math.isnan(low) or low > high:
         raise InvalidArgumentError(f"rule {pattern[:80]!r}: high {high}, low {low}; expected high at least low")
     return rule

@@ -66,7 +66,7 @@ def _check_pins(folders: Folders) -> Iterator[Finding]:
     try:
         pins.read(folders.state)
     except CorruptError:
-        reason = "nobody can tell what is pinned"
+        reason = "it is unknown what is pinned"
         yield Finding(f"{folders.state}/{pins.FILE}", "damaged", reason, Sensitivity.PUBLIC, "pins")
     except Error as refusal:
         yield Finding(f"{folders.state}/{pins.FILE}", "refused", str(refusal), Sensitivity.PUBLIC, "pins")

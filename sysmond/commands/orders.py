@@ -47,7 +47,7 @@ def reload(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG00
         raise ConfigError(str(answer["error"]))
     behind = answer.get("behind")
     for part, reason in behind.items() if isinstance(behind, dict) else ():
-        say(f"{part} does not follow yet: {reason}")
+        say(f"{part} has not applied it yet: {reason}")
     put("reloaded")
     return EXIT_PARTIAL if behind else 0
 

@@ -76,7 +76,7 @@ def _asked(folders: Folders, added: list[Pin], released: list[Pin]) -> bool:
 def unpin(folders: Folders, options: argparse.Namespace) -> int:
     """Release pins."""
     if (options.at is None) == (not options.all):
-        raise UsageError("a T or --all; expected one of the two")
+        raise UsageError("expected either a time T or --all")
     moment_ns = None if options.all else parse_moment(options.at, clock.relation())
 
     def chosen(pinned: Pin) -> bool:
@@ -85,7 +85,7 @@ def unpin(folders: Folders, options: argparse.Namespace) -> int:
     there = [folder for folder in (folders.state, pins.waiting(folders)) if os.path.isdir(folder)]
     released = [pinned for folder in there for pinned in pins.read(folder) if chosen(pinned)]
     if not released and moment_ns is not None:
-        raise Error(f"{options.at!r}: nothing is pinned then; 'sysmond pins' lists what is")
+        raise Error(f"{options.at!r}: nothing is pinned at that time; 'sysmond pins' lists what is")
     try:
         if not _asked(folders, [], released):
             for folder in there:

@@ -177,7 +177,7 @@ def place() -> Iterator[tuple[str, Folders]]:
         root = tempfile.mkdtemp(prefix="sysmond-selftest-")
         runtime = tempfile.mkdtemp(prefix="sysmond-selftest-", dir=in_ram)
     except OSError as refusal:
-        raise Error(f"no temporary folder: {refusal.strerror}; expected a TMPDIR that can be written") from refusal
+        raise Error(f"no temporary folder: {refusal.strerror}; expected a TMPDIR that can be written to") from refusal
     try:
         yield root, Folders(f"{root}/state", f"{runtime}/run")
     finally:
@@ -370,7 +370,7 @@ def run(
         copies = _damage_copies(folders, rings, os.path.dirname(folders.runtime), chance) if damage else Counter()
         faults = [f"exit code {exit_code}: {daemon.last_said()}"] if exit_code else []
         faults += [f"{lane}: the tiers count other ticks than there are" for lane in miscounted]
-        faults += [f"{kills - len(done)} of {kills} found nobody to kill"] if len(done) < kills else []
+        faults += [f"{kills - len(done)} of {kills} found no process to kill"] if len(done) < kills else []
         return _summary(done, seen, losses, vanished, copies, faults, time.monotonic() - began_s) | {
             "said": dict(Counter(daemon.said()).most_common(20))
         }

@@ -70,7 +70,7 @@ def this_python() -> Python:
         [sys.executable, "-I", "-c", script], capture_output=True, check=False, cwd="/", timeout=PROGRAM_S
     )
     if done.returncode:
-        raise Error(f"{sys.executable} -I: finds no sysmond; expected one that is installed for all users")
+        raise Error(f"{sys.executable} -I: cannot find sysmond; expected one that is installed for all users")
     return Python(sys.executable, tuple(map(str, json.loads(done.stdout))))
 
 
@@ -85,7 +85,7 @@ def service(_: Folders, options: argparse.Namespace) -> int:
     if os.geteuid():
         raise NotPermittedError("service: only root installs units and users")
     if not os.path.isdir("/run/systemd/system"):
-        raise Error("/run/systemd/system: not there; expected a machine that systemd has started")
+        raise Error("/run/systemd/system: missing; expected a machine that was booted with systemd")
     return _install() if options.do == "install" else _uninstall()
 
 
@@ -101,7 +101,7 @@ def _install() -> int:
     _run("systemctl", "start", TARGET)
     for part in PARTS_IN_ORDER if is_running else ():
         _run("systemctl", "try-restart", f"sysmond-{part}.service")
-    put(f"{TARGET} is enabled, and runs; 'sysmond service uninstall' removes all of that")
+    put(f"{TARGET} is enabled and running; 'sysmond service uninstall' removes it")
     return 0
 
 
@@ -112,7 +112,7 @@ def _uninstall() -> int:
     removed, changed = uninstall()
     _run("systemctl", "daemon-reload")
     put(*(f"removed {path}" for path in removed))
-    put("kept: what was recorded, in /var/lib/sysmond; what you set, in /etc/sysmond; the users of the service")
+    put("kept: recordings in /var/lib/sysmond, settings in /etc/sysmond, and the users of the service")
     for path in changed:
         say(f"{path}: changed since it was installed; left as it is")
     return EXIT_PARTIAL if changed else 0
@@ -129,10 +129,10 @@ def install(python: Python, root: str = "/", templates: str = TEMPLATES) -> list
     files = _rendered(python, templates)
     for folder in PACKAGED:
         if os.path.lexists(f"{root}{folder}/{TARGET}"):
-            raise BusyError(f"{folder}/{TARGET}: a package has installed the service; expected to install it once")
+            raise BusyError(f"{folder}/{TARGET}: a package has installed the service; remove the package first")
     for path in files:
         if path not in before and path != CONFIGURATION and os.path.lexists(root + path):
-            raise BusyError(f"{path}: is there, and not from here; expected no such file")
+            raise BusyError(f"{path}: exists, and 'sysmond service install' did not write it; expected no such file")
     if os.path.lexists(root + CONFIGURATION):
         files.pop(CONFIGURATION, None)  # What somebody has written there stays, and so does the note of it.
     digests = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
@@ -183,7 +183,7 @@ def _noted_files(root: str) -> dict[str, str]:
     """
     if noted := _noted(root):
         return noted
-    raise Error(f"{NOTE}: not there; expected a service that 'sysmond service install' installed")
+    raise Error(f"{NOTE}: missing; expected a service that 'sysmond service install' installed")
 
 
 def _noted(root: str) -> dict[str, str]:
@@ -222,7 +222,7 @@ def _rendered(python: Python, templates: str) -> dict[str, bytes]:
                 text = text.replace(b"@PYTHON@", python.interpreter.encode())
                 files[f"{target}/{name}"] = text.replace(b"@BINDIR@", programs.encode())
     if not files:
-        raise Error(f"{templates}: not there; this sysmond is of a distribution, whose package has the service")
+        raise Error(f"{templates}: missing; this sysmond is from a distribution, whose package contains the service")
     return files
 
 
@@ -284,7 +284,7 @@ def _check_way(path: str, root: str, seen: set[str]) -> None:
             if links > LINKS_MAX:
                 raise NotPermittedError(f"{path}: more than {LINKS_MAX} links; expected a file")
             if os.lstat(at).st_uid:
-                raise NotPermittedError(f"{at}: a link of uid {os.lstat(at).st_uid}; expected root's")
+                raise NotPermittedError(f"{at}: a link of uid {os.lstat(at).st_uid}; expected one of root")
             target = os.readlink(at)
             waiting += [name for name in reversed(target.removeprefix(top).split("/")) if name and name != "."]
             at = top if target.startswith("/") else os.path.dirname(at)
@@ -304,7 +304,7 @@ def _check_one(path: str, seen: set[str]) -> None:
         raise NotPermittedError(refusal(failure)) from failure
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid:
-        raise NotPermittedError(f"{path}: belongs to uid {status.st_uid}; expected root's, as root will run it")
+        raise NotPermittedError(f"{path}: belongs to uid {status.st_uid}; expected root, who will run it")
     # The sticky bit keeps nobody from putting something beside it.
     if mode & (stat.S_IWOTH | (stat.S_IWGRP if status.st_gid else 0)):
         raise NotPermittedError(f"{path}: mode {mode:04o} lets others write; expected that only root may")
@@ -322,7 +322,7 @@ def _run(*words: str, may_fail: bool = False) -> bool:
     """
     program = shutil.which(words[0])
     if program is None:
-        raise Error(f"{words[0]} is not installed; expected what comes with systemd")
+        raise Error(f"{words[0]} is not installed; it comes with systemd")
     try:
         done = subprocess.run(  # noqa: S603  a program of systemd, and words of our own
             [program, *words[1:]],

@@ -47,14 +47,14 @@ def _named(word: str) -> tuple[Probe, ...]:
     if word.endswith(".py") or "/" in word:
         path = os.path.abspath(word)
         if not os.path.isfile(path):
-            raise UsageError(f"{word}: no such file; expected one with a probe, or the name of a table")
+            raise UsageError(f"{word}: no such file; expected a file that contains a probe, or the name of a table")
         try:
             return plugins.load(path)
         except Error as refusal:
             raise type(refusal)(f"{word}: {refusal}") from refusal
     planned = {probe.table: probe.plugin for sensitivity in Sensitivity for probe in builtin(sensitivity).probes}
     if word not in planned:
-        raise UsageError(f"there is no probe {word!r}{nearest(word, planned, 'a file is named with its .py')}")
+        raise UsageError(f"there is no probe {word!r}{nearest(word, planned, 'to name a file, include its .py')}")
     return tuple(probe for probe in plugins.load(planned[word]) if probe.table.name == word)
 
 
@@ -118,7 +118,7 @@ def _check(probe: Probe, rows: Sequence[Any]) -> None:
         name, values = row
         said = f"{where}: row {name!r}"
         if name in names:
-            raise Error(f"{said}: comes twice; expected each instance once")
+            raise Error(f"{said}: given twice; expected each instance once")
         names.add(name)
         if isinstance(values, Absence):
             continue
@@ -127,7 +127,7 @@ def _check(probe: Probe, rows: Sequence[Any]) -> None:
             raise Error(f"{said}: {len(values)} values; expected {len(metrics)}: {expected}")
         for metric, value in zip(metrics, values, strict=True):
             if right := _right(metric, value):
-                raise Error(f"{said}, metric {metric.name!r}: {value!r:.80} came; expected {right}")
+                raise Error(f"{said}, metric {metric.name!r}: {value!r:.80}; expected {right}")
 
 
 def _right(metric: Metric, value: object) -> str:

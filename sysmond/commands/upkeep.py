@@ -73,7 +73,7 @@ def budget(folders: Folders, options: argparse.Namespace) -> int:
         used, whole = _megabytes(forecast["used_bytes"]), _megabytes(forecast["budget_bytes"])
         put(f"{tier:<14}{whole:>12}{used:>12}{a_day:>12}{keeps:>12}")
     if any(forecast["days"] is None for forecast in answer.values()):
-        put("What is unknown yet is known after some hours of recording: events after a day.")
+        put("What is still unknown will be known after some hours of recording; for events, after a day.")
     return 0
 
 
@@ -227,7 +227,7 @@ def fsck(folders: Folders, options: argparse.Namespace) -> int:
             return _fsck(folders, options)
     except MemoryError as short:
         most = f"{memory.DATA_BYTES_MAX >> 20} MiB"
-        raise Error(f"{folders.state}: to check it takes more memory than the {most} that it may") from short
+        raise Error(f"{folders.state}: checking it takes more than the {most} of memory allowed") from short
 
 
 def _fsck(folders: Folders, options: argparse.Namespace) -> int:
@@ -272,7 +272,7 @@ def _spelled(finding: "Finding") -> str:
         return line
     if finding.salvageable:
         return f"{line}; {finding.salvageable} of {finding.series} series can be read"
-    return f"{line}; nothing of it can be read"
+    return f"{line}; none of it can be read"
 
 
 def selftest(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG001  it has folders of its own

@@ -23,6 +23,7 @@ def parser() -> Parser:
         "Exit codes: 0 success; 1 failure, including a folder that is not one; 2 wrong usage or configuration; "
         "77 no permission.",
     )
+    made.without_command = "; 'sysmond' alone records, 'sysmonctl' asks a recorder"
     made.add_argument("--config", metavar="FILE", help="read only this configuration file")
     _add_folders(made, default=None)
     made.add_argument("--root", metavar="R", default="/", help="let probes read R/proc and R/sys instead")

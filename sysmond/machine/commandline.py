@@ -12,11 +12,17 @@ from sysmond.errors import UsageError, expected, nearest
 # argparse words this differently from one Python to the next, but the wrong word is always quoted first.
 _WRONG_CHOICE = re.compile(r"argument (?P<what>.+?): invalid choice: '(?P<word>.*?)'")
 _COMMAND = "COMMAND"
+_WRONG_NUMBER = re.compile(r"argument (.+?): invalid (int|float) value: (.*)", re.DOTALL)
 _REQUIRED = "the following arguments are required: "
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, with what comes nearest. What begins with ``-`` and a digit is a time."""
+    """Says what is wrong in one line, with what comes nearest. What begins with ``-`` and a digit is a time.
+
+    ``without_command``: what else to say where a command is not known.
+    """
+
+    without_command = ""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401  as argparse has them
         super().__init__(*arguments, **options)
@@ -31,7 +37,11 @@ class Parser(argparse.ArgumentParser):
             said = f"{what} {word!r}: not known"
             if what == _COMMAND or what.islower():
                 said = f"there is no {what.lower()} {word!r}"
-            raise UsageError(f"{said}{nearest(word, known, expected(known))}")
+            instead = self.without_command if what == _COMMAND else ""
+            raise UsageError(f"{said}{nearest(word, known, expected(known))}{instead}")
+        if match := _WRONG_NUMBER.match(message):
+            what, kind, word = match.groups()
+            raise UsageError(f"{what} {word}: expected a {'whole ' * (kind == 'int')}number")
         if message.startswith(_REQUIRED):
             message = f"missing: {', '.join(self._described(message.removeprefix(_REQUIRED).split(', ')))}"
         raise UsageError(message.removeprefix("argument "))
@@ -43,6 +53,8 @@ class Parser(argparse.ArgumentParser):
             spelled = ({one.metavar, one.dest, "/".join(one.option_strings)} for one in left)
             place = next((place for place, names_there in enumerate(spelled) if name in names_there), None)
             action = left.pop(place) if place is not None else None
+            if action is not None and list(action.choices or ()) == [name]:  # A word that may be left out.
+                continue
             said = ", ".join(map(str, action.choices or ())) or action.help if action else ""
             yield f"{name} ({said})" if said else name
 
@@ -84,15 +96,15 @@ def add_remembering(command: Callable[[str, str], Parser]) -> None:
     ``command``: makes the parser of a command of that name, which does what the second text says.
     """
     mark = command("mark", "put a mark into the recording")
-    mark.add_argument("text", metavar="TEXT", nargs="+", help="what to remember this moment by")
+    mark.add_argument("text", metavar="TEXT", nargs="+", help="a line that says what happened")
     mark.add_argument(
         "--pin",
         action="store_true",
         help="also pin the five minutes before and after it, and read threads more often for 30 s",
     )
     pin = command("pin", "keep a span of time as it was recorded, whatever else is removed")
-    pin.add_argument("start", metavar="FROM", help="its first moment, as for sysmon-extract")
-    pin.add_argument("end", metavar="TO", help="its end, excluded")
+    pin.add_argument("start", metavar="FROM", help="start of the span, such as -10min or 14:30")
+    pin.add_argument("end", metavar="TO", help="end of the span, such as now; not included")
     pin.add_argument("--why", metavar="TEXT", default="", help="what happened then")
     unpin = command("unpin", "let pinned spans be removed again")
     unpin.add_argument("at", metavar="T", nargs="?", help="a moment: unpin the spans that contain it")

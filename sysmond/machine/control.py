@@ -220,9 +220,9 @@ def ask(folder: str, order: Order, timeout_s: float) -> Order:
             connection.send(json.dumps(order).encode())
             answer = connection.recv(MESSAGE_BYTES_MAX)
         except PermissionError as failure:
-            raise NotPermittedError(f"{folder}: only root and the user of the daemon may command it") from failure
+            raise NotPermittedError(f"{folder}: only root and the user who runs it may give it orders") from failure
         except (FileNotFoundError, ConnectionRefusedError) as failure:
-            raise NobodyListensError(f"{folder}: no answer: no sysmond runs there") from failure
+            raise NobodyListensError(f"{folder}: no answer: sysmond is not running there") from failure
         except OSError as failure:
             raise Error(f"{folder}: no answer: {failure.strerror or failure}") from failure
     decoded = _decoded(answer)

@@ -333,7 +333,7 @@ def _device(path: str) -> int:
 
 def _given(path: str, option: str) -> str:
     if not path or "\0" in path:
-        raise UsageError(f"{option}: {path!r} is not a path; expected that of a folder")
+        raise UsageError(f"{option}: {path!r} is not a path; expected the path of a folder")
     return os.path.abspath(path)
 
 
@@ -445,7 +445,7 @@ def _make(folder: str, mode: int) -> None:
             os.chmod(folder, mode)  # Whatever the umask was.
     except FileExistsError as failure:
         if not os.path.isdir(folder):
-            raise Error(f"{failure.filename}: is not a folder; expected a folder, or nothing") from failure
+            raise Error(f"{failure.filename}: not a folder; expected a folder, or no such file") from failure
     except OSError as failure:
         raise _refusal(folder, failure) from failure
     # Class folders have a group of their own, and are looked at by themselves.

@@ -24,7 +24,7 @@ class BoundError(MemoryError):
     def __init__(self, paths: tuple[str, ...]) -> None:
         others = f" and {len(paths) - 1} others" if len(paths) > 1 else ""
         super().__init__(
-            f"{paths[0]}{others}: takes more memory than the {DATA_BYTES_MAX >> 20} MiB that it may; left as it is"
+            f"{paths[0]}{others}: takes more memory than the {DATA_BYTES_MAX >> 20} MiB allowed; left as it is"
         )
         self.paths = paths
 

@@ -87,7 +87,7 @@ def check(value: object, said: object) -> None:
     :raises ValueError: where that is the checksum of another.
     """
     if said != checksum(value):
-        raise ValueError("its checksum is that of another")
+        raise ValueError("its checksum does not match")
 
 
 def write(path: str, value: object, *, mode: int = 0o644, lasting: bool = False, indent: int | None = None) -> None:
@@ -156,7 +156,7 @@ def write_whole(descriptor: int, content: bytes) -> None:
     while view:
         written = os.write(descriptor, view)
         if not written:
-            raise OSError(errno.EIO, "the file system takes nothing")
+            raise OSError(errno.EIO, "the file system does not accept any data")
         view = view[written:]
 
 

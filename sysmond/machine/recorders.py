@@ -56,8 +56,8 @@ def check_own(command: str, *, may_wait: bool) -> None:
     own = folders.ours(user=True, state_dir=None, runtime_dir=None).state
     if may_wait and os.path.isdir(own):
         return
-    absence = "there is no archive of your own" if may_wait else "no recorder of your own runs"
-    raise Error(f"{own}: {absence}; the machine's writes to {machine.state}: 'sysmonctl {command}' asks it")
+    absence = "you have no archive of your own" if may_wait else "no recorder of your own is running"
+    raise Error(f"{own}: {absence}; the machine's recorder writes to {machine.state}: use 'sysmonctl {command}'")
 
 
 def _has_recorder() -> bool:

@@ -115,7 +115,7 @@ def _unpack(file: BinaryIO, path: str, folder: str) -> None:
             )
         content = _content(file, size_bytes, path)
         if _digest(content) != member.sha256:
-            raise CorruptError(f"{path}: {member.path} is not what the manifest says; the file is damaged")
+            raise CorruptError(f"{path}: {member.path} does not match the manifest; the file is damaged")
         os.makedirs(f"{folder}/{os.path.dirname(name)}", exist_ok=True)
         with open(f"{folder}/{name}", "xb") as target:
             target.write(content)
@@ -132,7 +132,7 @@ def _header(file: BinaryIO, path: str) -> tuple[str, int]:
     except (tarfile.HeaderError, ValueError) as damage:
         raise CorruptError(f"{path}: {damage}; expected the next file of the snapshot") from damage
     if header.type != tarfile.REGTYPE or header.size < 0:
-        raise CorruptError(f"{path}: {header.name!r} is no plain file")
+        raise CorruptError(f"{path}: {header.name!r} is not a regular file")
     return header.name, header.size
 
 
@@ -150,7 +150,7 @@ def _members(said: Any) -> list[SnapshotMember]:  # noqa: ANN401  what JSON give
     if fields.get("format") != FORMAT:
         raise ValueError("no manifest of a snapshot")
     if note.integer(fields["version"]) != VERSION:
-        raise ForeignError(f"a snapshot of version {fields['version']}; expected {VERSION}: a newer sysmond reads it")
+        raise ForeignError(f"a snapshot of version {fields['version']}; expected {VERSION}; a newer sysmond reads it")
     files = [note.fields(file) for file in note.array(fields["files"])]
     if len(files) > FILES_MAX:
         raise ValueError(f"{len(files)} files; expected at most {FILES_MAX}")

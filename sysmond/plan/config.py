@@ -32,6 +32,8 @@ NODES_MAX = 10_000
 VALUE_LENGTH_MAX = 4096
 # Longer values are cut short in messages.
 _SPELLED_LENGTH_MAX = 60
+# As PyYAML words what newcomers do wrong most often.
+_A_TAB = r"found character '\t' that cannot start any token"
 
 
 class Origin(NamedTuple):
@@ -179,7 +181,10 @@ def _compose(text: str, file: str) -> yaml.Node | None:
     except yaml.MarkedYAMLError as wrong:
         mark = wrong.problem_mark or wrong.context_mark
         line = mark.line + 1 if mark else line
-        raise ConfigError(_one_line(f"{file}:{line}: not valid YAML: {wrong.problem or wrong.context}")) from wrong
+        problem = wrong.problem or wrong.context
+        if problem == _A_TAB:
+            problem = "a line begins with a tab; expected spaces"
+        raise ConfigError(_one_line(f"{file}:{line}: not valid YAML: {problem}")) from wrong
     except yaml.reader.ReaderError as wrong:
         line = text.count("\n", 0, wrong.position) + 1
         problem = f"{file}:{line}: not valid YAML: the character U+{ord(text[wrong.position]):04X} is not allowed"

@@ -225,7 +225,7 @@ def read(path: str) -> Plan:
         if withheld <= options.keys():
             probes = [probe._replace(options=options.get(probe.table, probe.options)) for probe in plan.probes]
             return plan._replace(probes=tuple(probes))
-    raise CorruptError(f"plan: {options_file(path)}: has not the options of {', '.join(sorted(withheld))}")
+    raise CorruptError(f"plan: {options_file(path)}: lacks the options of {', '.join(sorted(withheld))}")
 
 
 def _content(path: str) -> bytes:

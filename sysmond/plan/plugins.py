@@ -134,7 +134,7 @@ def load(name: str) -> tuple[Probe, ...]:
     except Error:
         raise
     except (_HangsError, TimeoutError) as hang:
-        raise Error(f"hangs when it is loaded: not done after {LOAD_TIME_MAX_S:g} s") from hang
+        raise Error(f"hangs while loading: not done after {LOAD_TIME_MAX_S:g} s") from hang
     except KeyboardInterrupt:
         raise
     except BaseException as failure:
@@ -177,9 +177,9 @@ def load_apart(name: str) -> tuple[Probe, ...]:
     except (ValueError, KeyError, TypeError, AttributeError):
         code = os.waitstatus_to_exitcode(status)
         if code == -signal.SIGKILL:
-            raise Error(f"hangs when it is loaded: not done after {LOAD_TIME_MAX_S:g} s") from None
+            raise Error(f"hangs while loading: not done after {LOAD_TIME_MAX_S:g} s") from None
         reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        raise Error(f"ends its process when it is loaded: {reason}") from None
+        raise Error(f"ends its process while loading: {reason}") from None
     raise Error(str(answered["refused"]))
 
 
@@ -352,12 +352,12 @@ def _check_tells(probe: Probe, where: str) -> None:
         kinds += [tells.kind, tells.gone] if tells.gone else [tells.kind]
         for column in filter(None, (tells.column, tells.shows)):
             if column not in columns:
-                raise UsageError(f"{where}: tells of the column {_spell(column)}{nearest(str(column), columns)}")
+                raise UsageError(f"{where}: tells names the column {_spell(column)}{nearest(str(column), columns)}")
     for kind in kinds:
         _right_type(where, "kind of event", kind, str)
         event_kinds.check(kind, event_kinds.REALTIME if probe.lane is Lane.REALTIME else event_kinds.BACKGROUND)
     if probe.tells and (probe.lane is not Lane.BACKGROUND or probe.table.packing is not None):
-        raise UsageError(f"{where}: tells of events; expected a wide table of the background lane")
+        raise UsageError(f"{where}: only wide tables of the background lane can tell of events")
 
 
 def _check_options(probe: Probe, where: str) -> None:
@@ -384,7 +384,7 @@ def _check_option(option: Option, inside: str) -> None:
     try:
         re.compile(option.pattern)
     except re.error as wrong:
-        raise UsageError(f"{inside}: pattern {option.pattern!r} is no regular expression: {wrong}") from wrong
+        raise UsageError(f"{inside}: pattern {option.pattern!r} is not a regular expression: {wrong}") from wrong
     if option.enables and type(option.default) is not bool:
         raise UsageError(f"{inside}: enables {option.enables!r}; expected an option that is true or false")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", option.name):
@@ -420,11 +420,11 @@ def _offered(module: types.ModuleType) -> Any:  # noqa: ANN401  that is what is 
     try:
         registry.register(module)
     except pluggy.PluginValidationError as wrong:
-        raise UsageError(f"a hook does not fit its specification: {_spell(wrong)}") from wrong
+        raise UsageError(f"a hook does not match its specification: {_spell(wrong)}") from wrong
     marked = [name for name in dir(module) if registry.parse_hookimpl_opts(module, name)]
     for name in marked:
         if name not in _HOOKS:
-            raise UsageError(f"{name} is no hook of sysmond{nearest(name, _HOOKS)}")
+            raise UsageError(f"{name} is not a hook of sysmond{nearest(name, _HOOKS)}")
     if "sysmond_probes" not in marked:
         raise UsageError("has no function sysmond_probes marked with sysmond.probe.hookimpl")
     if inspect.isgeneratorfunction(module.sysmond_probes):

@@ -89,7 +89,7 @@ def check_pins(configuration: Config) -> None:
         said = configuration.settings["tiers", "pins", "size"]
         right = f"{least_bytes}B is the smallest that works, 0B for none"
         raise ConfigError(
-            f"{said.origin}: tiers.pins.size: {config.spell_text(said.text)} holds no file of tiers.1s; {right}"
+            f"{said.origin}: tiers.pins.size: {config.spell_text(said.text)} is less than a file of tiers.1s; {right}"
         )
 
 
@@ -214,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.output is None:
             put(*plan.encode(made.plan).decode().splitlines())
         elif options.parent not in {None, os.getppid()}:
-            raise Error("not made: who asked for it is gone")
+            raise Error("not made: the caller has gone")
         else:
             if remark := write(made, where, options.output):
                 say(remark)
@@ -321,7 +321,7 @@ def _options(probe: Probe, settings: ProbeSettings, configuration: Config) -> di
 
 def _stricter(table: str, key: str, given: str, declared: str, configuration: Config) -> ConfigError:
     origin = configuration.settings["probes", table, key].origin
-    return ConfigError(f"{origin}: probes.{table}.{key}: {given}; expected {declared}, as the probe declares itself")
+    return ConfigError(f"{origin}: probes.{table}.{key}: {given}; expected {declared}, as the probe declares")
 
 
 def _parser() -> Parser:

@@ -41,7 +41,7 @@ def parse_change(argument: str, *, is_set: bool) -> Change:
     is_short = len(path) <= (config.PROBE_DEPTH if path[0] == _PROBES else 1)
     if is_short or "" in path or bool(equals) is not is_set:
         right = "SECTION.KEY=VALUE or probes.NAME.KEY=VALUE" if is_set else "SECTION.KEY or probes.NAME.KEY"
-        raise UsageError(f"{argument[:80]!r} is no change; expected {right}")
+        raise UsageError(f"{argument[:80]!r} is not a change; expected {right}")
     return Change(path, text if is_set else None)
 
 
@@ -67,7 +67,7 @@ def read_changed(where: ConfigFiles, changes: Iterable[Change]) -> tuple[Config,
         if change.text is not None and (said is None or said.origin.file != path):
             where_said = path if said is None else said.origin
             key = config.spell_path(change.path)
-            raise ConfigError(f"{where_said}: {key} is said there and overrules what {NAME} says; change it there")
+            raise ConfigError(f"{where_said}: {key} is set there, which overrides {NAME}; change it there")
     return made, what
 
 

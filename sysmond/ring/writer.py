@@ -212,7 +212,7 @@ class RingWriter:
         if current is None or current.names != names:
             current = self._new_instances(table, tick_ns, names)
             if current is None:
-                self.absence(table, tick_ns, Cause.DROPPED, f"{len(names)} instances are too many for the ring")
+                self.absence(table, tick_ns, Cause.DROPPED, f"{len(names)} instances do not fit into the ring")
                 self.drop(len(values))
                 return len(values)
         lost = 0
@@ -363,7 +363,7 @@ class RingWriter:
             create_stream(folder, stream)
             self.save()
         except (OSError, Error) as refused:
-            say(f"{self.path}: removed, and what it held is lost: {refused}")
+            say(f"{self.path}: removed, and its content is lost: {refused}")
 
     def close(self, *, is_over: bool = True) -> None:
         """Close the file, which stays for the archiver; where it ``is_over``, mark that it ended in order."""

@@ -120,7 +120,7 @@ class _Parser:
     def one(self) -> Condition:
         self.depth += 1
         if self.depth > DEPTH_MAX:
-            raise self.wrong("too deep", f"expected at most {DEPTH_MAX} of '(' and 'not' inside each other")
+            raise self.wrong("nested too deeply", f"expected at most {DEPTH_MAX} of '(' and 'not' inside each other")
         try:
             if self.peek() == "not":
                 self.take()
@@ -130,7 +130,7 @@ class _Parser:
                 self.take()
                 condition = self.either()
                 if self.take() != ")":
-                    raise self.wrong("a parenthesis is open", "expected ')'")
+                    raise self.wrong("a parenthesis is not closed", "expected ')'")
                 return condition
             return self.comparison()
         finally:
@@ -225,7 +225,7 @@ class _Parser:
         if self.text[begin : begin + 1] in {"'", '"'}:
             end = self.text.find(self.text[begin], begin + 1)
             if end < 0:
-                raise self.wrong("a quote is open", f"expected {self.text[begin]} at its end")
+                raise self.wrong("a quotation is not closed", f"expected {self.text[begin]} at its end")
             self.at = end + 1
             return self.text[begin + 1 : end]
         self.at = _word_end(self.text, begin)
@@ -282,7 +282,7 @@ def _of_text(column: str, sign: str, value: str, parser: _Parser, written: str) 
         try:
             search = re.compile(value).search
         except (re.error, OverflowError, RecursionError) as problem:
-            raise parser.wrong(f"{value!r} is no regular expression: {problem}", "expected another one") from None
+            raise parser.wrong(f"{value!r} is not a regular expression: {problem}", "expected another one") from None
 
         def meets(text: str) -> bool:
             return search(text) is not None

@@ -129,7 +129,7 @@ class Process:
             self._over("its answer is not JSON")
             return
         if not isinstance(said, dict):
-            self._over("its answer is no object")
+            self._over("its answer is not an object")
         elif "error" in said:
             self._over(str(said["error"]))
         elif self.hello is None:
@@ -205,7 +205,7 @@ def _pieces(spelled: list[list[Any]], stride: int) -> Pieces:
         for rows, full, lost, walked, blob in spelled
     ]
     if not pieces or any(len(piece.rows) % stride for piece in pieces):
-        raise ValueError(f"its records are no whole ones of {stride} bytes")
+        raise ValueError(f"its records do not have {stride} bytes each")
     return Pieces(tuple(pieces))
 
 

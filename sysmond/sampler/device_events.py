@@ -110,7 +110,7 @@ class DeviceEvents:
                 listening.settimeout(0)
             except OSError as refusal:
                 listening.close()
-                say(f"no events of {group.of}: {refusal}; they are looked for once a minute")
+                say(f"no events of {group.of}: {refusal}; devices are looked for once a minute")
             else:
                 self._listening.append((listening, group))
 

@@ -336,7 +336,7 @@ class Sampler:
                     earlier = self._earlier.pop(source.table, None)
                     if earlier is not None and earlier.columns == columns:
                         source.changes.of(earlier)
-                        detail = f"in the {duration(self._now_ns - earlier.tick_ns)} before, while nobody recorded"
+                        detail = f"in the {duration(self._now_ns - earlier.tick_ns)} before, while nothing was recorded"
                 changes = source.changes.of(reading)
                 events += [HostEvent(*change)._replace(detail=change.detail or detail) for change in changes]
             except Exception as problem:  # noqa: BLE001  rows with too few values, or what a probe compares by itself

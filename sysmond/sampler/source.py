@@ -153,7 +153,7 @@ class Source:
         """Decide how many readings are left out after a failure; what is only not there may come at any time."""
         self._failures = min(self._failures + 1, RETRIES_MAX) if failure.cause is Cause.PROBE_FAILED else 0
         if self._failures > 1:
-            failure = failure._replace(detail=f"{failure.detail}; tried again ever more seldom")
+            failure = failure._replace(detail=f"{failure.detail}; tried again at growing intervals")
             self._skips = min(2 ** (self._failures - 1), max(1, RETRY_MAX_NS // self.interval_ns)) - 1
             self._failure = failure
         return failure
@@ -195,7 +195,7 @@ class Source:
         pieces = (read,) if isinstance(read, Records) else tuple(read)
         for piece in pieces:
             if memoryview(piece.rows).nbytes % self.stride:
-                raise ValueError(f"{memoryview(piece.rows).nbytes} bytes are no whole records of {self.stride}")
+                raise ValueError(f"{memoryview(piece.rows).nbytes} bytes; expected records of {self.stride} bytes")
         if not pieces:
             raise ValueError("no records; expected one piece without rows")
         return Pieces(pieces)
@@ -304,7 +304,7 @@ def _check_names(names: tuple[str, ...]) -> None:
             raise ValueError(f"instance {name!r}; expected a text")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"instance {twice!r} comes twice")
+        raise ValueError(f"instance {twice!r} is given twice")
 
 
 def load(planned: PlannedProbe) -> Probe:

@@ -22,8 +22,8 @@ RINGS_MAX = 6
 LIMIT_S = RING_S * RINGS_MAX
 SIGNALS = (signal.SIGALRM, signal.SIGXCPU)
 
-INTERRUPTED = Absence(Cause.PROBE_FAILED, f"its reading took longer than {LIMIT_S:g} s, and was interrupted")
-SPINNING = Absence(Cause.PROBE_FAILED, "its reading kept the processor busy for too long, and was interrupted")
+INTERRUPTED = Absence(Cause.PROBE_FAILED, f"reading it took longer than {LIMIT_S:g} s and was interrupted")
+SPINNING = Absence(Cause.PROBE_FAILED, "reading it kept the processor busy for too long and was interrupted")
 
 
 class OverrunError(BaseException):

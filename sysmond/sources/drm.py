@@ -240,7 +240,7 @@ class Cards:
         if not cards or library is None:
             return None
         if any(host.is_asleep(card.device) for card in cards):
-            return Absence(Cause.ASLEEP, "a card of NVIDIA sleeps; NVML could wake it")
+            return Absence(Cause.ASLEEP, "an NVIDIA card is asleep; NVML could wake it")
         due = [card.is_due(host) for card in cards]
         if not all(due):
             return None

@@ -141,7 +141,7 @@ class Device:
 
     def tell(self) -> None:
         """Have what is counted by now be what is told; unknown, where the kernel dropped events."""
-        lost = Absence(Cause.DROPPED, "more happened than the kernel keeps")
+        lost = Absence(Cause.DROPPED, "more events than the kernel keeps")
         self.row = lost if self._is_lost else self._counts()
         self._is_lost = False
 

@@ -247,7 +247,7 @@ def _prepare(descriptor: int, path: str, speed: int) -> None:
     if not stat.S_ISCHR(os.fstat(descriptor).st_mode) or not os.isatty(descriptor):
         raise ValueError(f"{path}: expected a serial device")
     if speed and speed not in _SPEEDS:
-        raise ValueError(f"{path}: a speed of {speed}; expected one as 4800, 9600 or 115200")
+        raise ValueError(f"{path}: a speed of {speed}; expected one such as 4800, 9600 or 115200")
     with suppress(termios.error):  # What cannot be set is not needed by all.
         _, _, control, _, coming, going, marks = termios.tcgetattr(descriptor)
         control = control & ~(termios.CSIZE | termios.PARENB | termios.HUPCL)

@@ -98,7 +98,7 @@ class Chip:
         if host.is_asleep(f"{FOLDER}/{self.name}"):
             return Absence(Cause.ASLEEP)
         if self._disk and not self._disk.is_used(host, clock.boottime_ns() / SECOND_NS):
-            return Absence(Cause.ASLEEP, "nobody uses the disk; asking would keep it from spinning down")
+            return Absence(Cause.ASLEEP, "nobody is using the disk; asking would keep it from spinning down")
         return None
 
     def ask(self, host: Host, digits: int) -> list[Row]:

@@ -33,7 +33,7 @@ SETTINGS_MAX = 64
 END_S = 2.0
 NOTE = "iio-buffer.json"
 INTERVAL_S = 60.0
-_IN_USE = Absence(Cause.IN_USE, "somebody reads its buffer")
+_IN_USE = Absence(Cause.IN_USE, "another program is reading its buffer")
 _TYPE = re.compile(r"(le|be):([su])(\d{1,2})/(8|16|32|64)(?:>>(\d{1,2}))?")
 _ENABLE = "buffer/enable"
 
@@ -62,7 +62,7 @@ def parse(spelled: bytes, offset: int = 0) -> Element:
     """
     found = _TYPE.fullmatch(spelled.decode("ascii", "replace").strip())
     if found is None:
-        raise ValueError(f"{spelled[:40]!r}; expected a type as le:s12/16>>4")
+        raise ValueError(f"{spelled[:40]!r}; expected a type such as le:s12/16>>4")
     order, sign, bits, stored, shift = found.groups("0")
     if not 0 < int(bits) <= int(stored) - int(shift):
         raise ValueError(f"{spelled[:40]!r}; expected bits that fit")
@@ -185,7 +185,7 @@ def measure(root: str, device: str, noted: str, over: Event) -> Absence | tuple[
     except ValueError as problem:
         return Absence(Cause.PROBE_FAILED, str(problem))
     if len(samples) < 2:  # noqa: PLR2004  one does not shake
-        return Absence(Cause.NO_SOURCE, "no samples came in a second")
+        return Absence(Cause.NO_SOURCE, "no samples within a second")
     return _row([[element.value(sample) for sample in samples] for element in elements], scales, took_s)
 
 

@@ -124,7 +124,7 @@ class Wireless:
         :raises ValueError: where the answer is not what it should be.
         """
         if host.root or not host.names(FOLDER):  # To ask for nl80211 where it is not would load its module.
-            raise FileNotFoundError(ENOENT, "no device that can be asked by nl80211", f"{host.root}{FOLDER}")
+            raise FileNotFoundError(ENOENT, "no wireless device that nl80211 knows", f"{host.root}{FOLDER}")
         name = attribute(CTRL_ATTR_FAMILY_NAME, b"nl80211\0")
         request = _GENERIC.pack(CTRL_CMD_GETFAMILY, _VERSION, 0) + name
         values = _answer([content for _, content in ask(NETLINK_GENERIC, GENL_ID_CTRL, request)])

@@ -292,7 +292,7 @@ def opened_system(functions: ctypes.CDLL) -> ctypes.c_void_p:
     bus = ctypes.c_void_p()
     result = functions.sd_bus_open_system(byref(bus))
     if -result in {ENOENT, ECONNREFUSED}:
-        raise FileNotFoundError(ENOENT, "D-Bus does not run", SYSTEM_SOCKET)
+        raise FileNotFoundError(ENOENT, "D-Bus is not running", SYSTEM_SOCKET)
     checked(result)
     return bus
 

@@ -106,4 +106,4 @@ class SlowFirmware:
         named = [f"{device} every {length_s} s" for device, length_s in sorted(self._lengths_s.items())]
         if len(named) > NAMED_MAX:
             named[NAMED_MAX:] = [f"{len(named) - NAMED_MAX} more"]
-        return f"asked more seldom, since they answer slowly: {', '.join(named)}" if named else ""
+        return f"read less often, because they answer slowly: {', '.join(named)}" if named else ""

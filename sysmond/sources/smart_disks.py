@@ -91,7 +91,7 @@ class Disks:
         return self._answers
 
     def _none(self) -> str:
-        raise FileNotFoundError(ENOENT, f"smart: disks are asked, and {self._host.root} has none")
+        raise FileNotFoundError(ENOENT, f"smart: only the running machine has disks to ask, not {self._host.root}")
 
     def attributes(self, name: str) -> dict[str, Attribute]:
         """The attributes of a disk that tells nothing now, as it told them last."""
@@ -116,7 +116,7 @@ class Disks:
         hung = 0
         for disk in self._used(due, answers):
             if hung >= HANGS_MAX:
-                answers[disk.name] = Absence(Cause.PROBE_FAILED, f"not asked: {HANGS_MAX} other disks hang")
+                answers[disk.name] = Absence(Cause.PROBE_FAILED, f"not asked: {HANGS_MAX} other disks do not answer")
                 continue
             began_s = time.monotonic()
             if (answer := self._ask(disk, slot, program)) is not None:
@@ -146,7 +146,7 @@ class Disks:
                         answers[disk.name] = resting
                     else:
                         yield disk
-        said = "nobody uses the disk; asking would keep it from spinning down"
+        said = "nobody is using the disk; asking would keep it from spinning down"
         answers.update((disk.name, Absence(Cause.ASLEEP, said)) for disk in waiting)
 
     def _ask(self, disk: Disk, slot: int, program: str) -> Answer | None:
@@ -234,7 +234,7 @@ def rest(host: Host, disk: Disk) -> Absence | None:
         return Absence(Cause.ASLEEP)
     state = host.word(f"{disk.folder}/{'device/' if disk.folder.startswith(BLOCK) else ''}state")
     if isinstance(state, str) and state not in {"live", "running"}:
-        return Absence(Cause.NO_SOURCE, f"the kernel says that it is {state}")
+        return Absence(Cause.NO_SOURCE, f"the kernel reports the state {state}")
     return None
 
 

@@ -200,7 +200,7 @@ def judge(output: bytes, code: int) -> Health | Absence:
         return _refused(message(report), code)
     values: dict[str, int | str] = {**_values(report)}
     if not values:
-        return Absence(Cause.NO_SOURCE, message(report) or "the disk tells nothing by SMART")
+        return Absence(Cause.NO_SOURCE, message(report) or "the disk reports nothing by SMART")
     values["verdict"] = code & VERDICTS
     values |= {name: said for name, said in _texts(report) if said}
     return Health(values, dict(_attributes(report)))

@@ -10,7 +10,7 @@ NAME_LENGTH_MAX = 64
 
 def why(attribute: str, problem: OSError | ValueError | OverflowError) -> Absence:
     """What it means that an attribute could not be read, or is no number."""
-    says = f": {os.strerror(problem.errno or 0)}" if isinstance(problem, OSError) else " is no number"
+    says = f": {os.strerror(problem.errno or 0)}" if isinstance(problem, OSError) else " is not a number"
     return absence_of(problem)._replace(detail=f"{attribute}{says}")
 
 

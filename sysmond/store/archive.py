@@ -247,7 +247,7 @@ def publish(folder: str, file: str, content: bytes, mode: int) -> None:
     path = f"{folder}/{file}"
     if os.path.lexists(path):
         if not os.path.isfile(path):
-            raise FileExistsError(errno.EEXIST, "what has this name is no file", path)
+            raise FileExistsError(errno.EEXIST, "what has this name is not a file", path)
         if _read(path) != content:
             raise FileExistsError(errno.EEXIST, "another segment has this name", path)
         sync_folder(folder)  # Published before, but perhaps not durably.

@@ -162,7 +162,7 @@ class Census:
         return [extent for table in meant if (extent := self.extent(table, boot))]
 
     def extent(self, table: str, boot: str | None = None) -> LongEntry | None:
-        """What the first and last files of a table say; None where nothing of it is recorded."""
+        """What the first and last files of a table say; None where nothing is recorded."""
         ends = [stretch for stretch in self._ends(table, boot) if len(stretch.ticks)]
         moments = [
             course.moment_ns(int(tick))

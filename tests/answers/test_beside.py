@@ -79,7 +79,7 @@ def test_each_step_has_its_own(folders: Folders) -> None:
 
 
 def test_a_group_has_none_by_itself(folders: Folders) -> None:
-    with pytest.raises(UsageError, match="each instance has it by itself"):
+    with pytest.raises(UsageError, match="only single instances have it"):
         told(folders, "gpu_memory", group_by="username")
 
 

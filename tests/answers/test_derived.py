@@ -254,7 +254,7 @@ def test_a_reset_is_told_and_counts_nowhere(machine: Machine) -> None:
 
 
 def test_a_derived_column_has_no_sum(machine: Machine) -> None:
-    with pytest.raises(UsageError, match=r"column 'await': is derived and has no sum; expected mean, min"):
+    with pytest.raises(UsageError, match=r"column 'await': is derived, so it has no sum; expected mean, min"):
         machine.archive.select("disk/await", step="10s", stat="mean,sum")
 
 
@@ -284,7 +284,7 @@ def test_a_group_has_its_mean_and_its_largest(machine: Machine) -> None:
     asked: dict[str, Any] = {"group_by": "instance"}
     (highest,) = machine.archive.records("disk", columns="await:max", **asked).column("await:max").values
     assert highest == pytest.approx(np.nanmax([*readings(waited).values()]), abs=1e-6)
-    with pytest.raises(UsageError, match="'await:last': is derived, and rows of a group have no last; expected mean"):
+    with pytest.raises(UsageError, match="'await:last': is derived, and groups have no last of it; expected mean"):
         machine.archive.records("disk", columns="await:last", **asked)
 
 
@@ -392,7 +392,7 @@ def test_another_tables_value_may_be_of_the_same_instance(tmp_path: Path) -> Non
     now = Follower(made.folders).read()
     assert now.derived("network", "receive_utilization", "eth0") == pytest.approx(8)
     assert now.derived("network", "receive_utilization", "lo") is None
-    with pytest.raises(UsageError, match="'receive_utilization': each instance has it by itself"):
+    with pytest.raises(UsageError, match="'receive_utilization': only single instances have it"):
         made.archive.records("network", columns="receive_utilization", group_by="instance")
 
 
@@ -588,11 +588,11 @@ def test_a_file_has_room_for_so_much(tmp_path: Path) -> None:
     ("said", "reason"),
     [
         ("nonsense", "Expecting value"),
-        ("[]", "answers that are no object"),
-        ('{"pages":3}', "answers that are no object"),
+        ("[]", "answers that are not an object"),
+        ('{"pages":3}', "answers that are not an object"),
         ('{"pages":{"derived":[["a","1","__import__(\'os\')","Evil."]]}}', "where a number or a name should be"),
         ('{"pages":{"derived":[["a","1","printed / cyan","Unknown."]]}}', "no column 'cyan'"),
-        ('{"pages":{"derived":[["a","1","' + "(" * 300 + '","Deep."]]}}', "too deep"),
+        ('{"pages":{"derived":[["a","1","' + "(" * 300 + '","Deep."]]}}', "nested too deeply"),
         ('{"pages":{"derived":[["a","1","' + "1+" * 1000 + 'jobs","Long."]]}}', "formula of 2004 characters"),
         ('{"pages":{"derived":[["a","1",7,"No text."]]}}', "expected a text"),
         ('{"pages":{"show":["jobs"]}}', "expected derived and aliases alone"),

@@ -58,7 +58,7 @@ def test_series_that_a_pattern_means_are_left_out(archive: Archive, drop: Any, l
 def test_a_name_without_a_slash_is_that_of_a_table_or_of_a_metric(archive: Archive) -> None:
     every = named(archive, "disk")
     assert named(archive, "disk", drop="queue") == {path for path in every if not path.startswith("queue@")}
-    with pytest.raises(UsageError, match="drop 'disk': nothing is left of the answer"):
+    with pytest.raises(UsageError, match="drop 'disk': drops the whole answer"):
         archive.select("disk", drop="disk")
     # With a slash a name is that of a table: no metric is meant.
     assert named(archive, "disk", drop="queue/*") == every
@@ -90,16 +90,16 @@ def test_columns_are_not_shown_and_conditions_still_see_them(archive: Archive) -
 @pytest.mark.parametrize("table", ["disk", "process"])
 def test_what_drops_nothing_is_a_line_and_what_drops_all_an_error(archive: Archive, table: str) -> None:
     found = archive.records(table, drop="nix")
-    assert found.notes == ("drop 'nix': nothing in the answer is called so",)
+    assert found.notes == ("drop 'nix': nothing in the answer has that name",)
     assert not found.warnings
-    with pytest.raises(UsageError, match="drop '[*]': nothing is left of the answer; expected"):
+    with pytest.raises(UsageError, match="drop '[*]': drops the whole answer; expected"):
         archive.records(table, drop="*")
-    with pytest.raises(UsageError, match="path 'disk/': not a path of a series"):
+    with pytest.raises(UsageError, match="path 'disk/': not the path of a series"):
         archive.records(table, drop="disk/")
 
 
 def test_the_name_of_an_instance_alone_is_told_how_to_be_written(archive: Archive) -> None:
-    said = ("drop 'sda': nothing in the answer is called so; expected '*@sda'",)
+    said = ("drop 'sda': nothing in the answer has that name; expected '*@sda'",)
     assert archive.select("disk", drop="sda").notes == said
     assert archive.records("disk", drop="sda").notes == said
     left = archive.records("disk", drop="@sda", step="1min").column("instance").texts
@@ -107,7 +107,7 @@ def test_the_name_of_an_instance_alone_is_told_how_to_be_written(archive: Archiv
 
 
 def test_a_long_table_has_no_instances(archive: Archive) -> None:
-    with pytest.raises(UsageError, match="drop '[*]@sda': rows of process have no instances; expected a column of it"):
+    with pytest.raises(UsageError, match="drop '[*]@sda': rows of process have no instances; expected a column"):
         archive.records("process", drop="*@sda")
 
 
@@ -140,7 +140,7 @@ def test_the_command_line_says_so_too(machine: Machine, capfd: pytest.CaptureFix
     assert extract.main(["disk/queue", "--drop", "*@sd*", "--drop=nix", *folders]) == 0
     said = capfd.readouterr()
     assert "time,disk/queue@nvme0n1\n" in said.out
-    assert said.err == "sysmon-extract: drop 'nix': nothing in the answer is called so\n"
+    assert said.err == "sysmon-extract: drop 'nix': nothing in the answer has that name\n"
     assert extract.main(["disk", "--records", "--drop=queue", "--columns=queue,instance", *folders]) == 0
     assert "time,instance\n" in capfd.readouterr().out
     for words in (["disk", "--drop=*"], ["process", "--drop=*"], ["--list", "--drop=cpu"]):

@@ -265,16 +265,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"where": "nix > 5"}, "condition 'nix > 5': there is no column 'nix'"),
     ({"where": "{number} >"}, "condition '{number} >'"),
     ({"columns": "{number}:median"}, "table '{table}' has no column '{number}:median'"),
-    ({"stat": "p101"}, "has no statistic 'p101'; expected"),
-    ({"top": -1}, "the first -1: expected 1 or more"),
-    ({"percentile": 50.0}, "a percentile is one over steps: expected --sample with it"),
+    ({"stat": "p101"}, "no statistic 'p101'; expected"),
+    ({"top": -1}, "top -1: expected 1 or more"),
+    ({"percentile": 50.0}, "a percentile is taken over steps; expected --sample, too"),
     ({"percentile": 101.0, "step": "1min"}, "percentile 101: expected 0 to 100"),
     ({"step": "soon"}, "'soon'"),
     ({"start": "soon"}, "'soon'"),
-    ({"drop": "nix/"}, "path 'nix/': not a path of a series; expected"),
-    ({"drop": "*"}, "drop '*': nothing is left of the answer; expected"),
+    ({"drop": "nix/"}, "path 'nix/': not the path of a series; expected"),
+    ({"drop": "*"}, "drop '*': drops the whole answer; expected"),
     ({"summary": True, "step": "1min"}, "summary and step"),
-    ({"boot": "nix"}, "boot 'nix': no such boot; recorded are"),
+    ({"boot": "nix"}, "boot 'nix': no such boot; recorded:"),
 ]
 
 
@@ -300,7 +300,7 @@ def test_statistics_of_what_has_one_value_are_refused(archives: Archives) -> Non
             archives.ends.records(table, stat="max")
     with pytest.raises(UsageError, match="table 'exits' has no statistic 'mean'; expected none"):
         archives.ends.select("exits/cpu", stat="mean")
-    with pytest.raises(UsageError, match="path 'event/text': events are no series; expected rows: table 'event', colu"):
+    with pytest.raises(UsageError, match="path 'event/text': events are not series; expected rows: table 'event', col"):
         archives.ends.select("event/text")
 
 
@@ -325,8 +325,8 @@ REFUSED = [
     ({"where": "nix = 1"}, "condition 'nix = 1': there is no column 'nix'"),
     ({"where": "count >"}, "condition 'count >': "),
     ({"where": "count > much"}, "condition 'count > much': 'much' for 'count'; expected a value such as"),
-    ({"group_by": "count"}, "group by 'count': it differs all the time; expected"),
-    ({"top": -1}, "the first -1: expected 1 or more"),
+    ({"group_by": "count"}, "group by 'count': its values change all the time; expected"),
+    ({"top": -1}, "top -1: expected 1 or more"),
 ]
 
 

@@ -281,4 +281,4 @@ def test_sql_asks_rows_alone(tmp_path: Path) -> None:
     words = ["--sql=select count(*) from process", f"--state-dir={folders.state}", f"--runtime-dir={folders.runtime}"]
     done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "its rows are not kept for that range any more" in done.stderr
+    assert "rows of that range are no longer kept" in done.stderr

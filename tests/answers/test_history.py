@@ -767,7 +767,7 @@ def test_an_answer_beyond_all_measure_is_refused(machine: Machine, monkeypatch: 
     monkeypatch.setattr(query, "VALUES_MAX", 3 * 9001)
     assert len(machine.archive.select("disk", step="1ms").times_ns) == 9001
     monkeypatch.setattr(query, "VALUES_MAX", 3 * 9000)
-    with pytest.raises(UsageError, match="3 columns of 9001 rows are too many at once"):
+    with pytest.raises(UsageError, match="3 columns of 9001 rows are too many values for one answer"):
         machine.archive.select("disk", step="1ms")
 
 

@@ -119,7 +119,7 @@ def test_raw_rows_are_those_that_are_stored(archive: Archive) -> None:
 
 @pytest.mark.parametrize("said", [{"step": "1s"}, {"by": "cpu"}, {"top": 3}, {"group_by": "comm"}, {"stat": "sum"}])
 def test_raw_rows_are_neither_put_together_nor_ranked(archive: Archive, said: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="--raw gives rows as they are stored: expected no --"):
+    with pytest.raises(UsageError, match="--raw gives rows as they are stored; expected only one"):
         archive.records("process", raw=True, **said)
 
 
@@ -214,7 +214,11 @@ def test_what_is_derived_is_a_series_of_a_thing_too(archive: Archive) -> None:
     ("path", "said", "wrong"),
     [
         ("process/cpu_percnt", {}, "there is no metric 'process/cpu_percnt'; did you mean process/cpu_percent"),
-        ("process/cpu_percent", {"raw": True}, "path 'process/cpu_percent': is derived, so it is not there with raw"),
+        (
+            "process/cpu_percent",
+            {"raw": True},
+            "path 'process/cpu_percent': is derived, so rows as stored do not have it",
+        ),
         ("process/cpu_percent", {"stat": "sum"}, "has no column 'cpu_percent:sum'"),
         ("process/memory_percent", {"stat": "max"}, "has no column 'memory_percent:max'"),
     ],

@@ -142,7 +142,7 @@ def test_what_is_dropped_is_as_if_it_had_not_been_recorded(archives: Archives, d
     left = {(metric, name) for metric in METRICS for name in DISKS if is_left(metric, name)}
     every = {column.path: column for column in archives.rows.select("disk", raw=True, **asked(span)).columns}
     if not left:
-        with pytest.raises(UsageError, match="nothing is left of the answer"):
+        with pytest.raises(UsageError, match="drops the whole answer"):
             archives.rows.select("disk", raw=True, drop=drop, **asked(span))
         return
     found = archives.rows.select("disk", raw=True, drop=drop, **asked(span))

@@ -232,7 +232,7 @@ def test_boots_are_counted_in_all_of_the_archive(machine: Machine) -> None:
     for back, boot in enumerate("edcba"):
         span: dict[str, Any] = {"start": ends[boot] - 150 * SECOND_NS, "end": ends[boot], "boot": -back}
         if boot == "c":
-            with pytest.raises(Error, match="table 'process': nothing of it is recorded in that range"):
+            with pytest.raises(Error, match="table 'process': nothing is recorded in that range"):
                 archive.records("process", columns="cpu:sum", **span)
         else:
             found = archive.records("process", columns="cpu:sum", **span)
@@ -448,7 +448,7 @@ def test_percentiles_are_over_the_steps(folders: Folders) -> None:
     put(folders, stretch(PROCESS, range(100, 110), seen), 1)
     found = ask(folders, start=101, end=110, step="1s", columns="pid,cpu", percentile=50)
     assert rows(found, "pid", "cpu") == [(5, pytest.approx(9.0))]
-    with pytest.raises(UsageError, match="a percentile is one over steps"):
+    with pytest.raises(UsageError, match="a percentile is taken over steps"):
         ask(folders, start=100, end=110, percentile=50)
     with pytest.raises(UsageError, match="percentile 101: expected 0 to 100"):
         ask(folders, start=100, end=110, step="1s", percentile=101)
@@ -506,10 +506,10 @@ def test_samples_of_thread_states_are_counted(folders: Folders) -> None:
         ({"columns": "pid,rss_annon"}, "table 'process' has no column 'rss_annon'; did you mean rss_anon"),
         ({"where": "comn = a"}, "there is no column 'comn'; did you mean comm"),
         ({"by": "cpuu"}, "has no column 'cpuu'"),
-        ({"group_by": "cpu"}, "group by 'cpu': it differs all the time"),
-        ({"group_by": "uid", "columns": "uid,comm"}, "column 'comm': rows of a group by uid differ in it"),
+        ({"group_by": "cpu"}, "group by 'cpu': its values change all the time"),
+        ({"group_by": "uid", "columns": "uid,comm"}, "column 'comm': differs within a group by uid"),
         ({"start": 110, "end": 100}, "before it begins"),
-        ({"step": -5}, "not a length of time"),
+        ({"step": -5}, "expected a length of time"),
         ({"top": -1}, "expected 1 or more"),
         ({"step": 10}, "steps in that range; expected at most"),
     ],
@@ -523,7 +523,7 @@ def test_a_wrong_question_is_one_clear_line(folders: Folders, said: dict[str, An
 
 def test_a_table_that_was_never_recorded_is_said(folders: Folders) -> None:
     simple(folders)
-    with pytest.raises(Error, match="table 'thread': nothing of it is recorded yet"):
+    with pytest.raises(Error, match="table 'thread': nothing is recorded yet"):
         ask(folders, "thread")
     with pytest.raises(UsageError, match="there is no table 'threads'; there are process"):
         ask(folders, "threads")

@@ -119,7 +119,7 @@ def test_of_what_ended_it_is_one_row_for_all(machine: Machine) -> None:
     assert some.records.tolist()[0][1:] == (2, 1, 3, 3)
     none = machine.archive.records("exits", columns="cpu", where="cpu > 50s", summary=True)
     assert len(none.times_ns) == 0
-    with pytest.raises(UsageError, match="summary: no column of 'exits' that is asked for has an average"):
+    with pytest.raises(UsageError, match="summary: none of the chosen columns of 'exits' has an average"):
         machine.archive.records("exits", columns="comm", summary=True)
 
 
@@ -218,7 +218,7 @@ def test_what_means_nothing_with_it_is_one_line(
 ) -> None:
     with pytest.raises(UsageError, match=why):
         machine.archive.select("disk", summary=True, **asked)
-    with pytest.raises(UsageError, match="summary: no series that is asked for has an average"):
+    with pytest.raises(UsageError, match="summary: none of the chosen series has an average"):
         machine.archive.select("disk/model", summary=True)
     for option in ("--sample=1s", "--stat=max", "--raw", "--explain", "--list", "--group-by=model", "--percentile=5"):
         code, _, err = run(machine, capfd, "disk", "--summary", option)

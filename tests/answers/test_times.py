@@ -114,7 +114,7 @@ def test_what_is_no_step_is_one_line(step: Any) -> None:
 
 @pytest.mark.parametrize("step", [0, -1, timedelta(0), np.timedelta64(-1, "s")], ids=repr)
 def test_a_step_is_more_than_nothing(step: times.Length) -> None:
-    with pytest.raises(UsageError, match="expected more than 0"):
+    with pytest.raises(UsageError, match="expected a length of time above 0"):
         times.length(step)
 
 

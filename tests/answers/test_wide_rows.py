@@ -71,7 +71,7 @@ def test_rows_as_stored_are_those_of_raw_series(archive: Archive) -> None:
     assert [(column.stat, column.unit) for column in rows.columns[1:3]] == [("raw", "B"), ("raw", "1")]
     where = archive.records("disk", columns="instance,queue", raw=True, where="instance = sda and queue > 3")
     assert set(where.column("instance").texts or ()) <= {"sda"}
-    with pytest.raises(UsageError, match="--raw gives rows as they are stored: expected no --sample with it"):
+    with pytest.raises(UsageError, match="--raw gives rows as they are stored; expected only one of them"):
         archive.records("disk", raw=True, step="1s")
 
 
@@ -179,16 +179,16 @@ def test_without_columns_it_is_all_metrics_and_stat_says_of_what(archive: Archiv
         ({"columns": "quee"}, "table 'disk' has no column 'quee'; did you mean queue"),
         ({"where": "sector > 5"}, "condition 'sector > 5': there is no column 'sector'"),
         ({"by": "model:mode"}, "has no column 'model:mode'"),
-        ({"group_by": "queue"}, "group by 'queue': it differs all the time; expected instance, model"),
+        ({"group_by": "queue"}, "group by 'queue': its values change all the time; expected instance, model"),
         (
             {"group_by": "model", "columns": "queue:min"},
-            "rows of a group have no min; expected mean, sum, max, last, count",
+            "groups have no min; expected mean, sum, max, last, count",
         ),
-        ({"percentile": 50}, "expected --sample with it"),
+        ({"percentile": 50}, "expected --sample, too"),
         ({"percentile": 101, "step": "1min"}, "percentile 101: expected 0 to 100"),
-        ({"stat": "median"}, "column 'read_bytes': has no statistic 'median'; expected mean, min"),
-        ({"top": -1}, "the first -1: expected 1 or more"),
-        ({"step": 0}, "not a length of time"),
+        ({"stat": "median"}, "column 'read_bytes': no statistic 'median'; expected mean, min"),
+        ({"top": -1}, "top -1: expected 1 or more"),
+        ({"step": 0}, "expected a length of time"),
         ({"start": NOON_NS, "end": NOON_NS}, "before it begins"),
     ],
 )
@@ -255,5 +255,5 @@ def test_what_we_may_not_read_is_refused(tmp_path: Path) -> None:
     machine.start(0.5, sensitivity=Sensitivity.RESTRICTED).tick(range(1, 20))
     assert machine.archive.records("disk").sensitivity is Sensitivity.RESTRICTED
     public = Archive(machine.folders, classes=[Sensitivity.PUBLIC])
-    with pytest.raises(Error, match="table 'disk': nothing of it is recorded yet"):
+    with pytest.raises(Error, match="table 'disk': nothing is recorded yet"):
         public.records("disk")

@@ -151,8 +151,8 @@ INK = Derived("ink", "B", "black + colour", "Both inks.")
         ({"formula": "black +"}, ", derived 'ink': formula 'black +': it ends; expected"),
         ({"formula": "black + cyan"}, ", derived 'ink': no column 'cyan'; expected one of the table"),
         ({"formula": "black + colours"}, ", derived 'ink': no column 'colours'; did you mean colour"),
-        ({"formula": "black + name"}, ", derived 'ink': 'name' is no number; expected counters and gauges"),
-        ({"formula": "black + start"}, ", derived 'ink': 'start' is no number; expected counters and gauges"),
+        ({"formula": "black + name"}, ", derived 'ink': 'name' is not a number; expected counters and gauges"),
+        ({"formula": "black + start"}, ", derived 'ink': 'start' is not a number; expected counters and gauges"),
         (
             {"formula": "black / link.speed@@"},
             ", derived 'ink': 'black / link.speed@@' means an instance; a long table",

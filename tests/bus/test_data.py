@@ -395,7 +395,7 @@ def test_rows_as_they_are_stored(client: Client, machine: Machine) -> None:
     assert table_of(answer)["cpu"] == library.column("cpu").values.tolist()
     with pytest.raises(RefusedOverBus, match="'cpu_percent': is derived, .*; expected what it is computed from: cpu"):
         client.call("GetRows", "sxxta{sv}", "process", 0, 0, 0, {**asked, "columns": ("as", ["cpu_percent"])})
-    with pytest.raises(RefusedOverBus, match="rows as they are stored: expected no --top"):
+    with pytest.raises(RefusedOverBus, match="rows as they are stored; expected only one"):
         client.call("GetRows", "sxxta{sv}", "process", 0, 0, 0, {**asked, "top": ("u", 1)})
 
 
@@ -443,7 +443,7 @@ def test_the_history_of_a_process_by_its_number(client: Client, machine: Machine
         np.testing.assert_array_equal(np.array(values), column.values)
     points = client.call("GetHistory", "suu", "process/rss_anon@5", 0, 5)
     assert {round(value) for _, value, is_there in points if is_there} == {5 * 4096}
-    with pytest.raises(RefusedOverBus, match="means 9 series; expected one"):
+    with pytest.raises(RefusedOverBus, match="matches 9 series; expected exactly one"):
         client.call("GetHistory", "suu", "process/rss_anon", 0, 5)
 
 

@@ -137,7 +137,7 @@ def test_a_part_that_does_not_follow_makes_it_a_partial_success(
 ) -> None:
     monkeypatch.setattr(control, "ask", lambda *_: {"ok": True, "behind": {"background": "no answer within 15 s"}})
     assert command(folders, "reload") == 3
-    assert said(capsys) == "background does not follow yet: no answer within 15 s"
+    assert said(capsys) == "background has not applied it yet: no answer within 15 s"
 
 
 def test_a_copy_of_an_archive_has_nothing_to_do_with_the_recorder(
@@ -165,7 +165,7 @@ def test_a_copy_of_an_archive_has_nothing_to_do_with_the_recorder(
         assert marks(tmp_path / "copy") == ["before"]
         capsys.readouterr()
         assert main(["mark", "--user", "--state-dir", str(tmp_path / "copy"), "elsewhere"]) == 1
-        assert said(capsys) == f"{tmp_path}/copy/archiver: no answer: no sysmond runs there"
+        assert said(capsys) == f"{tmp_path}/copy/archiver: no answer: sysmond is not running there"
         assert marks(folders.state) == ["before", "behind"]
 
 
@@ -178,7 +178,7 @@ def test_a_recorder_with_a_runtime_folder_of_its_own_is_named_where_only_its_sta
     expected = f"process {daemon.pid} records there and holds the rest in RAM: expected --runtime-dir={folders.runtime}"
     for words in (["mark", "text"], ["flush"], ["reload"]):
         assert main([*words, "--state-dir", folders.state]) == 1
-        assert said(capsys).partition("no sysmond runs there; ")[2] == f"{expected}, too"
+        assert said(capsys).partition("sysmond is not running there; ")[2] == f"{expected}, too"
     alone = history.open(state_dir=folders.state)
     wait_until(lambda: alone.select("memory/total", raw=True).gaps != ())
     last = alone.select("memory/total", raw=True).gaps[-1]
@@ -199,10 +199,13 @@ def test_a_folder_that_is_none_is_an_error_of_every_command(
     assert said(capsys) == f"{folders.state}: not a folder; expected a state folder of sysmond"
 
 
-def test_a_file_in_place_of_the_archive_is_named_rather_than_a_lock(
+def test_a_file_in_place_of_the_archive_is_named_before_anything_runs_and_rather_than_a_lock(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "state").touch()
+    assert main(["--state-dir", f"{tmp_path}/state", "--runtime-dir", f"{tmp_path}/run", "--ticks", "1"]) == 1
+    assert said(capsys) == f"{tmp_path}/state: not a folder; expected a state folder of sysmond"
+    assert not (tmp_path / "run").exists()
     with only_one(str(tmp_path)):
         assert main(["--state-dir", f"{tmp_path}/state", "--runtime-dir", str(tmp_path), "--ticks", "1"]) == 1
     assert said(capsys) == f"{tmp_path}/state: not a folder; expected a state folder of sysmond"
@@ -211,7 +214,7 @@ def test_a_file_in_place_of_the_archive_is_named_rather_than_a_lock(
 def test_without_a_daemon_an_order_says_so(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (("mark", "text"), ("flush",), ("reload",)):
         assert command(folders, *words) == 1
-        assert "no answer: no sysmond runs there" in said(capsys)
+        assert "no answer: sysmond is not running there" in said(capsys)
 
 
 @pytest.mark.parametrize(
@@ -225,9 +228,11 @@ def test_without_a_daemon_an_order_says_so(folders: Folders, capsys: pytest.Capt
         (["pin", "2025-02-02", "2025-02-01"], "the range ends ('2025-02-01') before it begins ('2025-02-02')"),
         (["pin", "-1h", "-2h"], "the range ends ('-2h') before it begins ('-1h')"),
         (["pin", "now", "now"], "the range ends ('now') before it begins ('now')"),
-        (["unpin"], "a T or --all; expected one of the two"),
+        (["status"], "there is no command 'status'; expected flush"),
+        (["--stat-dir", "/tmp", "fsck"], "unknown option '--stat-dir'; did you mean --state-dir?"),
+        (["unpin"], "expected either a time T or --all"),
         (["budget", "--jsno"], "unknown option '--jsno'"),
-        (["--state-dir", "", "budget"], "--state-dir: '' is not a path; expected that of a folder"),
+        (["--state-dir", "", "budget"], "--state-dir: '' is not a path; expected the path of a folder"),
     ],
 )
 def test_a_wrong_line_is_one_line(
@@ -356,7 +361,7 @@ def test_a_finding_says_what_can_be_salvaged(folders: Folders, capsys: pytest.Ca
     first, second, last = capsys.readouterr().out.splitlines()
     assert last == "2 files read, 2 damaged or unreadable"
     assert first.startswith(f"{half}: damaged: not a readable HDF5 file")
-    assert first.endswith("; nothing of it can be read")
+    assert first.endswith("; none of it can be read")
     assert re.search(r": damaged: [^/].*; \d+ of \d+ series can be read$", second)
 
 

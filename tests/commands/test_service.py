@@ -148,7 +148,7 @@ def test_what_is_there_already_is_not_written_over(
 @pytest.mark.parametrize(
     ("place", "change", "line"),
     [
-        ("opt", given, "opt: belongs to uid 12345; expected root's"),
+        ("opt", given, "opt: belongs to uid 12345; expected root"),
         ("opt", moded(0o1777), "opt: mode 1777 lets others write"),
         ("opt/venv", moded(0o700), "venv: mode 0700: the users of the service cannot enter"),
         ("opt/venv/bin/python3", given, "python3: a link of uid 12345"),

@@ -322,7 +322,7 @@ def test_a_part_that_is_killed_is_started_again(place: Place) -> None:
 
 def test_a_bus_part_is_a_part_like_any_other(place: Place, runtime: Path) -> None:
     assert place.start("--part", "bus").wait(HANG_S) == 2
-    assert place.said() == ["sysmond: --part bus: without a bus; expected --bus system, session or an address"]
+    assert place.said() == ["sysmond: --part bus: needs a bus; expected --bus system, session or an address"]
     process = place.start("--bus", f"unix:path={runtime}/nowhere")
     place.wait_for_ticks()
     wait_until(lambda: os.path.exists(f"{place.folders.runtime}/bus/pid"))

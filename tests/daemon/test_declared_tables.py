@@ -206,7 +206,7 @@ def test_a_stranger_s_tables_are_answered_as_they_declare(place: Place, tmp_path
     assert Counter({row["queue"]: row["pages:sum"] for row in said(ask(elsewhere, **span, group_by="queue"))}) == totals
     events = ask(elsewhere, **span).events
     assert [event.text for event in events if event.kind == "tier"] == [
-        "up to here, only what used most is told apart, and the others by queue together"
+        "up to here, only the largest users have rows of their own, the others by queue are added up"
     ]
     assert said(ask(elsewhere, "print_done", **span, columns="number,pages")) == [
         row | {"number": DONE, "pages": PAGES} for row in said(ask(elsewhere, "print_done", **span))

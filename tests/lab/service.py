@@ -215,7 +215,7 @@ def both_classes_reach_the_disk(made: Container) -> None:
     said = made.run(*setpriv, "ls", "/run/sysmond/sampler/restricted", "/var/lib/sysmond/restricted", check=False)
     assert said.count("Permission denied") == 2, said
     said = made.run(*setpriv, "sysmond", "--runtime-dir=/run/sysmond", "flush", check=False)
-    assert "only root and the user of the daemon may command it" in said, said
+    assert "only root and the user who runs it may give it orders" in said, said
 
 
 def orders_reach_all_parts(made: Container) -> None:
@@ -388,7 +388,7 @@ def without_bpf_it_reads_proc(made: Container) -> None:
     all_run(made)
     wait_for("processes", lambda: len(_said(made, "sysmon-extract", "process", "--from=-5s")) > 3)
     said = made.run("sysmonctl", "doctor", check=False)
-    assert "by /proc; not by BPF: the loader of BPF programs has not run" in said, said
+    assert "by /proc; not by BPF: the BPF loader has not run" in said, said
     made.run("systemctl", "restart", "sysmond-bpf.service")
     for lane in ("sampler", "background"):
         made.run("systemctl", "restart", f"sysmond-{lane}.service")

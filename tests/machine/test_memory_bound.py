@@ -100,7 +100,7 @@ def test_a_check_names_what_it_has_no_room_for_and_goes_on(folders: Folders) -> 
     assert done.stdout.count("\n") == 3, done
     first, second, last = done.stdout.splitlines()
     assert last == "2 files read, 2 damaged or unreadable"
-    assert first == f"{large}: refused: takes more memory than the 4 MiB that it may; left as it is"
+    assert first == f"{large}: refused: takes more memory than the 4 MiB allowed; left as it is"
     assert second.startswith(f"{behind}: damaged: ")
     assert (done.returncode, done.stderr) == (3, "")
 
@@ -130,7 +130,7 @@ def test_a_merge_that_meets_the_bound_fails_once_and_later_ones_go_on(tmp_path: 
         pytest.fail(f"it never goes on: {problems}")
     named = [path for path in large for problem in problems if problem.startswith(path)]
     assert len(named) == len(set(named)) == len(problems)
-    assert all("takes more memory than the 32 MiB that it may" in problem for problem in problems)
+    assert all("takes more memory than the 32 MiB allowed" in problem for problem in problems)
     assert all(Path(path).exists() for path in large)
     folder = archive.disk_folder(folders, Sensitivity.PUBLIC, "10s", tables.KERNEL_STACK.name)
     assert list(Path(folder).iterdir())

@@ -87,14 +87,8 @@ def test_who_has_no_archive_makes_none_beside_the_machines(machine: Folders) -> 
             with redirect_stderr(StringIO()) as lines:
                 assert sysmond.main([command, *words]) == 1
             assert said in lines.getvalue()
-            assert (
-                lines.getvalue()
-                .rstrip()
-                .endswith(
-                    f" of your own{' runs' * (said == 'recorder')}; the machine's writes to {machine.state}: "
-                    f"'sysmonctl {command}' asks it"
-                )
-            )
+            right = f"the machine's recorder writes to {machine.state}: use 'sysmonctl {command}'"
+            assert lines.getvalue().rstrip().endswith(f" of your own{' is running' * (said == 'recorder')}; {right}")
         assert not os.path.exists(mine.state)
         os.mkdir(mine.state)
         with redirect_stdout(StringIO()):

@@ -112,7 +112,7 @@ def the_guide_tunes_and_looks(made: Container) -> None:
     typed(made, "sysmond budget", "1s")
     typed(made, "sysmond budget --config /etc/sysmond/sysmond.yaml", "1s")
     typed(made, "journalctl -u 'sysmond*' -b", "sysmond")
-    typed(made, "sysmonctl report-bug", "Nothing is written yet")
+    typed(made, "sysmonctl report-bug", "Nothing has been written yet")
     typed(made, "sysmonctl report-bug --output-file report.tar.gz", "Written to report.tar.gz")
 
 
@@ -281,7 +281,7 @@ def a_wheel_installs_the_same_service(made: Container) -> None:
     made.run("chown", "joe", "/opt/sysmond/lib")
     assert "belongs to uid" in made.run(*run, "install", check=False)
     made.run("chown", "root", "/opt/sysmond/lib")
-    assert "sysmond.target is enabled, and runs" in made.run(*run, "install")
+    assert "sysmond.target is enabled and running" in made.run(*run, "install")
     made.run(
         "sh",
         "-c",
@@ -294,7 +294,7 @@ def a_wheel_installs_the_same_service(made: Container) -> None:
     assert INTERPRETER in made.run("cat", f"/proc/{made.pid('sampler')}/cmdline")
     assert "disabled" in made.run("sysmonctl", "disable", "probe", "zram")
     made.run("sysmond", "flush")
-    assert "kept: what was recorded" in made.run(*run, "uninstall")
+    assert "kept: recordings" in made.run(*run, "uninstall")
     assert not _parts(made)
     assert made.run("find", "/var/lib/sysmond", "-name", "*.h5")
     made.run("sh", "-c", "rm /usr/bin/sysmon*")

@@ -152,7 +152,7 @@ def test_later_files_win_key_by_key(tmp_path: Path) -> None:
             "1: probes.cpu.sensitivity: 'secret' is wrong; expected public or restricted",
         ),
         ("a: &x 1\nb: *x\n", "2: not valid YAML: an alias; expected the value itself"),
-        ("sampler:\n\tpriority: 1\n", "2: not valid YAML: found character '\\t' that cannot start any token"),
+        ("sampler:\n\tpriority: 1\n", "2: not valid YAML: a line begins with a tab; expected spaces"),
         ("sampler: {priority: 1\n", "2: not valid YAML: expected ',' or '}', but got '<stream end>'"),
         ("a: 1\n---\nb: 2\n", "2: not valid YAML: but found another document"),
         ("\n\na: '\a'\n", "3: not valid YAML: the character U+0007 is not allowed"),

@@ -198,7 +198,7 @@ def test_a_plan_whose_options_are_gone_or_damaged_is_none(tmp_path: Path) -> Non
     with pytest.raises(CorruptError, match="options.json: damaged"):
         plan.read(path)
     beside.unlink()
-    with pytest.raises(CorruptError, match="options.json: has not the options of mail"):
+    with pytest.raises(CorruptError, match="options.json: lacks the options of mail"):
         plan.read(path)
     beside.write_bytes(content)
     assert plan.read(path) == PRIVATE

@@ -172,10 +172,10 @@ def test_no_folder_and_no_probes_are_right(tmp_path: Path, write: Write) -> None
         (
             "def sysmond_probes()",
             "def sysmond_probe()",
-            "sysmond_probe is no hook of sysmond; did you mean sysmond_probes",
+            "sysmond_probe is not a hook of sysmond; did you mean sysmond_probes",
         ),
         ("@hookimpl\n", "", "has no function sysmond_probes marked with sysmond.probe.hookimpl"),
-        ("sysmond_probes()", "sysmond_probes(host)", "a hook does not fit its specification: "),
+        ("sysmond_probes()", "sysmond_probes(host)", "a hook does not match its specification: "),
         ("Probe(TABLE, read)", "Probe(TABLE, 5)", "table 't': read is a value of type int; expected a function"),
         ("Probe(TABLE, read)", "Probe('t', read)", "a probe's table is a value of type str; expected a Table"),
         (
@@ -197,7 +197,7 @@ def test_no_folder_and_no_probes_are_right(tmp_path: Path, write: Write) -> None
         (
             "Probe(TABLE, read)",
             'Probe(TABLE, read, options=(Option("x", "", "X.", pattern="("),))',
-            "no regular expression",
+            "is not a regular expression",
         ),
         (
             "Probe(TABLE, read)",
@@ -280,22 +280,22 @@ def test_the_right_api_version_is_accepted(write: Write) -> None:
 def test_a_plugin_that_hangs_is_left(write: Write, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     monkeypatch.setattr(plugins, "LOAD_TIME_MAX_S", 0.05)
     stubborn = f"try:\n    {body}\nexcept Exception:\n    pass\n"
-    assert refusal_of(write("hangs.py", stubborn)) == "hangs when it is loaded: not done after 0.05 s"
+    assert refusal_of(write("hangs.py", stubborn)) == "hangs while loading: not done after 0.05 s"
 
 
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("import os; os._exit(0)", "ends its process when it is loaded: exit code 0"),
-        ("import os; os._exit(3)", "ends its process when it is loaded: exit code 3"),
-        ("import faulthandler, os; faulthandler.disable(); os.abort()", "ends its process when it is loaded: SIGABRT"),
+        ("import os; os._exit(0)", "ends its process while loading: exit code 0"),
+        ("import os; os._exit(3)", "ends its process while loading: exit code 3"),
+        ("import faulthandler, os; faulthandler.disable(); os.abort()", "ends its process while loading: SIGABRT"),
         (
             "import ctypes, faulthandler; faulthandler.disable(); ctypes.string_at(0)",
-            "ends its process when it is loaded: SIGSEGV",
+            "ends its process while loading: SIGSEGV",
         ),
-        ("import os; os.closerange(3, 1000)", "ends its process when it is loaded: exit code 0"),
-        ("import os, time; os.closerange(3, 1000); time.sleep(60)", "hangs when it is loaded: not done after 0.3 s"),
-        ("import signal; signal.pthread_sigmask(0, [14])\nwhile True: pass", "hangs when it is loaded: not done after"),
+        ("import os; os.closerange(3, 1000)", "ends its process while loading: exit code 0"),
+        ("import os, time; os.closerange(3, 1000); time.sleep(60)", "hangs while loading: not done after 0.3 s"),
+        ("import signal; signal.pthread_sigmask(0, [14])\nwhile True: pass", "hangs while loading: not done after"),
         ("import sys; sys.modules['sysmond.probe'] = None", "does not load: "),
     ],
 )
@@ -324,7 +324,7 @@ def test_when_loading_takes_too_long_in_all_the_rest_is_refused(
     found = discover(str(folder))
     assert accepted(found) == set()
     assert reasons(found) == {
-        "a.py": "hangs when it is loaded: not done after 0.1 s",
+        "a.py": "hangs while loading: not done after 0.1 s",
         "b.py": "not loaded: those before it took longer than 0.05 s",
     }
 

@@ -133,10 +133,10 @@ def test_a_stranger_may_be_given_back_what_it_declares() -> None:
 
 def test_nothing_becomes_laxer_than_it_declares() -> None:
     assert complaint("probes:\n  filesystem:\n    lane: realtime\n") == (
-        "f.yaml:3: probes.filesystem.lane: realtime; expected background, as the probe declares itself"
+        "f.yaml:3: probes.filesystem.lane: realtime; expected background, as the probe declares"
     )
     assert complaint("probes: {input: {sensitivity: public}}") == (
-        "f.yaml:1: probes.input.sensitivity: public; expected restricted, as the probe declares itself"
+        "f.yaml:1: probes.input.sensitivity: public; expected restricted, as the probe declares"
     )
 
 
@@ -145,7 +145,7 @@ def test_what_declares_a_part_of_its_own_stays_there_where_it_is_ours(lane: str)
     probe, text = offer("disks", Lane.ONESHOT), f"probes: {{disks: {{lane: {lane}}}}}"
     ours = Discovery((Plugin("sysmond_probes.disks", True, (probe,)),), ())
     assert planned("", ours)["disks"][2:4] == (Lane.ONESHOT, 300_000_000_000)  # No oftener there.
-    assert complaint(text, ours).endswith(f"lane: {lane}; expected oneshot, as the probe declares itself")
+    assert complaint(text, ours).endswith(f"lane: {lane}; expected oneshot, as the probe declares")
     theirs = Discovery((THEIRS._replace(probes=(probe,)),), ())
     assert planned("", theirs)["disks"].lane is Lane.BACKGROUND
     assert complaint("probes: {disks: {lane: oneshot}}").endswith("expected realtime or background")
@@ -232,7 +232,7 @@ def test_settings_reach_the_plan() -> None:
 
 
 def test_pins_that_cannot_hold_a_file_name_the_smallest_budget_that_works() -> None:
-    right = "holds no file of tiers.1s; 16777216B is the smallest that works, 0B for none"
+    right = "is less than a file of tiers.1s; 16777216B is the smallest that works, 0B for none"
     assert complaint("tiers:\n  pins:\n    size: 6249999B") == f"f.yaml:3: tiers.pins.size: '6249999B' {right}"
     for tiers in ("{pins: {size: 16777216B}}", "{pins: {size: 0B}}", "{1s: {size: 512KiB}, pins: {size: 64KiB}}"):
         assert resolve(configured(f"tiers: {tiers}"), ALL)
@@ -454,7 +454,7 @@ def test_a_wrong_change_changes_nothing(changed: Changed, change: str, problem: 
     ],
 )
 def test_what_is_no_change_is_refused(changed: Changed, words: tuple[str, str]) -> None:
-    assert f"{words[1]!r} is no change; expected SECTION.KEY" in changed.change(f"{words[0]}={words[1]}")
+    assert f"{words[1]!r} is not a change; expected SECTION.KEY" in changed.change(f"{words[0]}={words[1]}")
     assert not changed.output.exists()
 
 
@@ -463,7 +463,7 @@ def test_a_file_that_is_read_later_is_named_where_it_overrules_a_change(changed:
     later.parent.mkdir()
     later.write_text("probes: {disk: {enabled: false}}")
     assert changed.change("--set", "probes.disk.enabled=true") == (
-        f"{later}:1: probes.disk.enabled is said there and overrules what {written_settings.NAME} says; change it there"
+        f"{later}:1: probes.disk.enabled is set there, which overrides {written_settings.NAME}; change it there"
     )
     assert not changed.drop_in.exists()
     later.write_text("probes: {dsik: {}}")
@@ -505,7 +505,7 @@ def test_a_plugin_that_ends_its_process_is_in_the_catalogue_with_its_reason(tmp_
     assert done.returncode == 0
     refused = {os.path.basename(refusal.plugin): refusal.reason for refusal in catalogue.read(str(tmp_path)).refused}
     assert refused == {
-        "wreck.py": "ends its process when it is loaded: SIGABRT",
+        "wreck.py": "ends its process while loading: SIGABRT",
         "old.py": "written for API version 0; expected 1 or 2",
         "same.py": "table 'cpu': already offered by sysmond_probes.cpu; expected another name",
     }
@@ -522,7 +522,7 @@ def test_where_the_plan_cannot_be_written_the_drop_in_stays_as_it_was(changed: C
 
 
 def test_a_plan_that_nobody_waits_for_any_more_is_not_written(changed: Changed) -> None:
-    assert "who asked for it is gone" in changed.change("--parent", "1", "--set", "probes.cpu.interval=2s")
+    assert "the caller has gone" in changed.change("--parent", "1", "--set", "probes.cpu.interval=2s")
     assert not changed.drop_in.exists()
     assert not changed.output.exists()
 

@@ -157,5 +157,5 @@ def test_what_is_no_percentile_of_a_column_is_one_line(tmp_path: Path, label: st
     for said in ({"columns": label}, {"by": label}, {"where": f"{label} > 1"}):
         with pytest.raises(Exception, match=f"no column '{label}'"):
             archive.records("process", **said)  # type: ignore[arg-type]
-    with pytest.raises(Exception, match="column 'cpu:p95': rows of a group have no p95; expected mean, sum, max"):
+    with pytest.raises(Exception, match="column 'cpu:p95': groups have no p95; expected mean, sum, max"):
         archive.records("process", group_by="comm", columns="cpu:p95")

@@ -128,7 +128,7 @@ def test_what_a_probe_does_wrong_there_is_the_same_absence(bench: Bench, body: s
     ("said", "reason"),
     [
         ("b'nonsense\\n'", "its answer is not JSON"),
-        ("b'[1]\\n'", "its answer is no object"),
+        ("b'[1]\\n'", "its answer is not an object"),
         ("b'[' * 100000 + b'\\n'", "its answer is not JSON"),
     ],
 )

@@ -239,7 +239,7 @@ def test_what_is_more_than_a_ring_may_hold_is_lost_and_counted(bench: Bench) -> 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (Records(b"x"), "1 bytes are no whole records of 16"),
+        (Records(b"x"), "1 bytes; expected records of 16 bytes"),
         ([], "no records; expected one piece without rows"),
     ],
 )

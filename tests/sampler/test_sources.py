@@ -607,7 +607,7 @@ def test_a_probe_that_raises_is_tried_ever_more_seldom_until_it_does_not(
     recorded = [of_snapshot(snapshot(path)) for path in bench.rings(writer=part)]
     first, rest = [hole for each in recorded for hole in each.holes]
     assert (first.cause, first.detail) == (Cause.PROBE_FAILED, "ValueError: no such luck")
-    assert (rest.cause, rest.detail) == (Cause.PROBE_FAILED, f"{first.detail}; tried again ever more seldom")
+    assert (rest.cause, rest.detail) == (Cause.PROBE_FAILED, f"{first.detail}; tried again at growing intervals")
     assert (first.start_ns, first.end_ns) == (ticks[0] * SECOND, ticks[1] * SECOND)
     assert (rest.start_ns, rest.end_ns) == (ticks[1] * SECOND, tried[13] * SECOND)
     assert bench.rows("t", writer=part) == {1000 * interval_s: tried[13:]}

@@ -189,7 +189,7 @@ def test_what_changed_while_a_lane_was_started_again_is_told_once(bench: Closing
     sampler = begun_again(bench)
     ticks(sampler, 1)
     assert of_lids(bench) == [("lid", "LID", "closed")]
-    assert events(bench)[0].detail.endswith("s before, while nobody recorded")
+    assert events(bench)[0].detail.endswith("s before, while nothing was recorded")
     begun_again(bench)
     assert len(of_lids(bench)) == 1
 

@@ -106,7 +106,7 @@ def test_a_label_an_expression_and_an_ignored_sensor_hold(tmp_path: Path) -> Non
     assert compare(printed, read) >= 50
     voltages, fans = read["voltage"][1], read["fan"][1]
     assert voltages["nct6779:+12V"]["value"] == 12 * 1000 + 1210
-    assert voltages["nct6779:+3.3V"] == {"value": "probe failed", "min": "in3_input is no number"}
+    assert voltages["nct6779:+3.3V"] == {"value": "probe failed", "min": "in3_input is not a number"}
     assert read["temperature"][1]["nct6779:Board"]["value"] == 18_000
     assert "nct6779:fan1" in fans
     assert "nct6779:fan2" not in fans

@@ -66,7 +66,7 @@ def test_three_slow_answers_in_a_row_double_a_slot_and_quick_ones_halve_it(times
     assert lengths(1, 1, COSTLY_S / 2, 1, 1) == [10] * 5
     assert way(host) == ""
     assert lengths(1, 1, 1, 1) == [20, 20, 20, 40]
-    assert way(host) == "asked more seldom, since they answer slowly: ec every 40 s"
+    assert way(host) == "read less often, because they answer slowly: ec every 40 s"
     assert set(lengths(*[1] * 30)[-10:]) == {300}
     quick = lengths(*[0] * 200)
     assert sorted(set(quick), reverse=True) == [300, 160, 80, 40, 20, 10]
@@ -150,9 +150,8 @@ def test_two_chips_of_one_name_are_told_apart(times: Clock, tmp_path: Path, monk
     for times.now_s in range(600, 640, 10):
         host.new_tick()
         assert len(dict(fans.read(host))) == 2
-    assert (
-        way(host) == "asked more seldom, since they answer slowly: oxpec-isa-0000 every 20 s, oxpec-isa-0001 every 20 s"
-    )
+    said = "read less often, because they answer slowly"
+    assert way(host) == f"{said}: oxpec-isa-0000 every 20 s, oxpec-isa-0001 every 20 s"
 
 
 def test_real_firmware_that_answers_slowly_is_asked_more_seldom_and_the_doctor_is_told(tmp_path: Path) -> None:
@@ -172,7 +171,7 @@ def test_real_firmware_that_answers_slowly_is_asked_more_seldom_and_the_doctor_i
     found = json.loads(finished.stdout)
     seldom = [600, 610, 620, 640, 660, 680, 720, 760, 800, 880]
     assert found["asked_s"] == dict.fromkeys(("thinkpad", "acpitz", "Fan"), seldom)
-    says = "asked more seldom, since they answer slowly:"
+    says = "read less often, because they answer slowly: "
     assert found["ways"] == {
         "cooling.way": f"{says} Fan every 80 s\n",
         "temperature.way": f"{says} acpitz every 80 s, thinkpad every 80 s\n",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HALF_HOUR_S = 1800
-IDLE = Absence(Cause.ASLEEP, "nobody uses the disk; asking would keep it from spinning down")
+IDLE = Absence(Cause.ASLEEP, "nobody is using the disk; asking would keep it from spinning down")
 
 
 class Machine:
@@ -146,7 +146,7 @@ def test_disks_are_found_in_sysfs_and_only_those_that_may_know_it(machine: Machi
     machine.add("nvme0")
     machine.add("nvme1", transport="tcp")
     machine.add("nvme2", state="dead")
-    assert machine.start()["nvme2"] == Absence(Cause.NO_SOURCE, "the kernel says that it is dead")
+    assert machine.start()["nvme2"] == Absence(Cause.NO_SOURCE, "the kernel reports the state dead")
     assert sorted(machine.asked) == ["nvme0", "sda", "sdaa"]
 
 
@@ -366,7 +366,7 @@ def test_after_some_that_hang_the_others_wait_for_the_next_start(
     monkeypatch.setattr(smartctl, "LIMIT_S", 0.0)  # Each takes longer than that.
     answers = machine.start()
     assert machine.asked == ["sda", "sdb"]
-    assert answers["sdd"] == Absence(Cause.PROBE_FAILED, f"not asked: {HANGS_MAX} other disks hang")
+    assert answers["sdd"] == Absence(Cause.PROBE_FAILED, f"not asked: {HANGS_MAX} other disks do not answer")
     machine.now_s += 300
     machine.start()
     assert machine.asked == ["sdc", "sdd"]

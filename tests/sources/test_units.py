@@ -356,7 +356,7 @@ def test_a_bus_that_dies_is_connected_to_again(monkeypatch: pytest.MonkeyPatch) 
         bus.kill()
         ear.hear()
         assert ear.host.wakes is None
-        with pytest.raises(OSError, match="D-Bus does not run"):
+        with pytest.raises(OSError, match="D-Bus is not running"):
             ear.hear()
         bus.start()
         with speaking(bus.address, SYSTEMD) as systemd:
@@ -397,5 +397,5 @@ def test_what_is_remembered_is_bounded() -> None:
 
 def test_without_a_bus_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/nowhere")
-    with pytest.raises(FileNotFoundError, match="D-Bus does not run"):
+    with pytest.raises(FileNotFoundError, match="D-Bus is not running"):
         Ear()

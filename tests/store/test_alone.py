@@ -88,7 +88,7 @@ def test_a_file_of_a_long_table_answers_alone(tmp_path: Path, capfd: pytest.Capt
     assert extract.main(["--list", f"--state-dir={place}", "--format=csv"]) == 0
     assert "process," in capfd.readouterr().out
     # Who may look at other classes only finds nothing.
-    with pytest.raises(Error, match="nothing of it is recorded"):
+    with pytest.raises(Error, match="nothing is recorded"):
         Archive(Folders(place, place), classes=[Sensitivity.RESTRICTED]).records("process")
 
 

@@ -118,5 +118,5 @@ def test_what_is_damaged_is_a_gap_and_said(frozen_archive: Callable[[str], Asked
 
 def test_a_span_without_anything_is_one_line(asked: tuple[str, Asked]) -> None:
     _, made = asked
-    with pytest.raises(Error, match="no rows or events of that time"), asking.at(made.now):
+    with pytest.raises(Error, match="no rows or events in that range"), asking.at(made.now):
         Archive(made.folders).excerpt(1_600_000_000 * SECOND_NS, 1_600_000_001 * SECOND_NS)

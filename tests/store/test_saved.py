@@ -146,13 +146,13 @@ def test_rows_are_chosen_by_column_and_time(tmp_path: Path) -> None:
     ("asking", "said"),
     [
         (lambda archive: archive.select(step="1min"), "expected the step that it was saved with, 10s"),
-        (lambda archive: archive.select(stat="max"), "'max': was not saved with this answer; expected mean, tmax"),
+        (lambda archive: archive.select(stat="max"), "'max': not saved with this answer; expected mean, tmax"),
         (lambda archive: archive.select(raw=True), "cannot answer 'raw'; expected an archive"),
         (lambda archive: archive.select(boot=0), "cannot answer 'boot'; expected an archive"),
         (lambda archive: archive.select(explain=True), "cannot answer 'explain'"),
         (lambda archive: archive.select("disk"), "there is no table"),
         (lambda archive: archive.sql("select 1"), "cannot answer 'sql'"),
-        (lambda archive: archive.records("process"), "'process': was not saved with this answer; expected series"),
+        (lambda archive: archive.records("process"), "'process': not saved with this answer; expected series"),
     ],
 )  # fmt: skip
 def test_what_only_an_archive_knows_is_one_line(asking: Callable[[Archive], object], said: str, tmp_path: Path) -> None:

@@ -241,5 +241,5 @@ def test_where_the_kernel_does_not_tell_a_look_has_to_do_and_that_is_said(tmp_pa
         read(names, host, full=True)
     except OSError as problem:
         pytest.skip(f"no cgroups here: {problem}")
-    said = "by looking; not by BPF: the loader of BPF programs has not run"
+    said = "by looking; not by BPF: the BPF loader has not run"
     assert (tmp_path / "cgroup_name.way").read_text() == f"{said}\n"

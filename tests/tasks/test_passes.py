@@ -111,7 +111,7 @@ def test_a_way_that_fails_is_opened_anew(counted: Counted) -> None:
 def test_where_the_loader_has_not_run_proc_is_read(tmp_path: Path) -> None:
     tasks, way = open_tasks(str(tmp_path))
     assert isinstance(tasks, Proc)
-    assert way == "by /proc; not by BPF: the loader of BPF programs has not run"
+    assert way == "by /proc; not by BPF: the BPF loader has not run"
     tasks.close()
 
 
@@ -139,7 +139,7 @@ def test_of_a_machine_that_does_not_run_bpf_tells_nothing(tmp_path: Path) -> Non
     (tmp_path / "bpf.json").write_text(json.dumps({"folder": "/sys/fs/bpf/any"}))
     tasks, way = open_tasks(str(tmp_path), str(tmp_path))
     tasks.close()
-    assert f"only the machine that runs is seen by it, not {tmp_path}" in way
+    assert f"BPF sees only the running machine, not {tmp_path}" in way
 
 
 @pytest.fixture

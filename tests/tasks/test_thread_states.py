@@ -192,7 +192,7 @@ def test_when_the_loader_has_run_the_kernel_looks(
 def test_the_machine_below_another_root_is_not_what_bpf_sees(probes: dict[str, Probe], tmp_path: Path) -> None:
     host = Host(str(tmp_path))
     assert probes["thread_state"].records is not None
-    with pytest.raises(FileNotFoundError, match="only the machine that runs is seen"):
+    with pytest.raises(FileNotFoundError, match="BPF sees only the running machine"):
         probes["thread_state"].records(host, full=True)
 
 

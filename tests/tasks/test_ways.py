@@ -137,7 +137,7 @@ WITHOUT_BPFFS = "umount -l -q /sys/fs/bpf || true"
     ("prefix", "why"),
     [
         (within(drop=CAPABILITIES), "no permission: it takes CAP_BPF and CAP_PERFMON"),
-        pytest.param(within(WITHOUT_BTF), "the kernel is without BTF", marks=pytest.mark.long),
+        pytest.param(within(WITHOUT_BTF), "the kernel has no BTF", marks=pytest.mark.long),
         pytest.param(within(drop="-perfmon,-sys_admin"), "no permission: it takes CAP_PERFMON", marks=pytest.mark.long),
         pytest.param(
             within(WITHOUT_BPFFS, drop="-sys_admin"),

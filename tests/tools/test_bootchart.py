@@ -255,7 +255,7 @@ def test_one_for_strangers_names_nobody(folders: Folders, tmp_path: Path) -> Non
         (["-b", "abcdef", "-o", "x.svg"], "boot 'abcdef': no such boot"),
         (["-o", "x.png"], "x.png: a chart is SVG or HTML"),
         (["--first", "soon", "-o", "x.svg"], "soon"),
-        (["--first", "2h", "-o", "x.svg"], "--first 2h: expected an hour at most"),
+        (["--first", "2h", "-o", "x.svg"], "--first 2h: expected at most 1h"),
         (["--sort", "name", "-o", "x.svg"], "name"),
     ],
 )
@@ -272,10 +272,10 @@ def test_a_boot_without_early_rows_is_one_line(
     file = tmp_path / "boot.svg"
     assert run(folders, "--first", "3s", "-o", str(file)) == 1
     assert one_line(capsys) == (
-        "sysmon: boot 0: of its first 3 s no processes are recorded; recording began 5 s after it did\n"
+        "sysmon: boot 0: no processes are recorded for its first 3 s; recording began 5 s after it did\n"
     )
     assert run(booted(tmp_path / "bare", has_rows=False), "-o", str(file)) == 1
-    assert one_line(capsys) == "sysmon: boot 0: of its first 1 min no processes are recorded\n"
+    assert one_line(capsys) == "sysmon: boot 0: no processes are recorded for its first 1 min\n"
     assert not file.exists()
 
 

@@ -82,7 +82,7 @@ def test_what_would_be_in_it_is_listed_and_nothing_is_written(scene: Scene, tmp_
     done = ctl(scene.recorder, "report-bug", path=str(scene.programs))
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split()[0] for line in done.stdout.splitlines()[1 : len(PARTS) + 1]] == [part.name for part in PARTS]
-    assert "Nothing is written yet" in done.stdout
+    assert "Nothing has been written yet" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -123,7 +123,7 @@ def test_a_file_that_is_there_stays(scene: Scene, tmp_path: Path) -> None:
     for path in (there, tmp_path / "link"):
         done = ctl(scene.recorder, "report-bug", "--output-file", str(path))
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == f"sysmonctl: {path}: is there already; expected a file that is not\n"
+        assert done.stderr == f"sysmonctl: {path}: already exists; expected the name of a new file\n"
     assert there.read_text() == "mine"
     assert not target.exists()
 

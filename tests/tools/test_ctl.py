@@ -227,7 +227,7 @@ def test_more_series_than_one_answer_holds_are_listed_all_the_same(recorder: Rec
 
 def test_a_probe_is_forgiven(recorder: Recorder) -> None:
     assert answer(recorder, "reset", "probe", "load") == {"name": "load", "reset": True}
-    assert "load: nothing is held against it" in said(recorder, "reset", "probe", "load")
+    assert "load: released; it is read again" in said(recorder, "reset", "probe", "load")
 
 
 def test_an_answer_that_finds_no_room_is_one_line(recorder: Recorder) -> None:
@@ -422,8 +422,8 @@ def test_the_doctor_says_how_processes_are_read_and_why_not_better(tmp_path: Pat
         (("disable", "prob", "load"), 2, "there is no probe 'prob'; did you mean probe? (expected probe)"),
         (("list", "probe"), 2, "WHAT 'probe': not known; did you mean probes"),
         (("pin", "now", "-1h"), 2, "before it begins"),
-        (("unpin",), 2, "expected one of the two"),
-        (("unpin", "2025-01-31T14:30:00Z"), 2, "sysmonctl: 2025-01-31T14:30:00Z: nothing is pinned then"),
+        (("unpin",), 2, "expected either a time T or --all"),
+        (("unpin", "2025-01-31T14:30:00Z"), 2, "sysmonctl: 2025-01-31T14:30:00Z: nothing is pinned at that time"),
         (("watch", "lode/one"), 2, "there is no table"),
         (("watch", "--count", "0", "load"), 2, "expected 1 or more"),
         (("stauts",), 2, "there is no command 'stauts'; did you mean status"),

@@ -79,7 +79,7 @@ def test_the_doctor_cites_no_exception_and_asks_for_no_polkit_where_no_bus_is(re
     [
         (("list", "pins"), "nothing is pinned\n"),
         (("unpin", "--all"), "nothing was pinned\n"),
-        (("config", "--changed"), "no file changes anything: all is as it is by default\n"),
+        (("config", "--changed"), "no file changes anything: all settings are defaults\n"),
         (("list", "clients"), "no clients\n"),
     ],
 )
@@ -210,7 +210,7 @@ def kernel_messages() -> Iterator[bytes]:
 def test_where_no_recorder_runs_is_said(tmp_path: Any) -> None:
     run = run_as(None, lambda: ctl.main(["status", f"--runtime-dir={tmp_path}"]))
     assert (run.code, run.out) == (1, b"")
-    assert run.err == f"sysmonctl: {tmp_path}: no recorder runs there; sysmond starts one\n"
+    assert run.err == f"sysmonctl: {tmp_path}: no recorder is running there; 'sysmond' starts one\n"
 
 
 def test_a_bus_and_a_folder_are_not_both_meant(tmp_path: Any) -> None:
@@ -226,7 +226,7 @@ def test_where_neither_a_bus_nor_a_recorder_is_only_the_recorder_is_missed(tmp_p
         [*PROGRAM, "--user", "status"], env=environ, capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert done.returncode == 1
-    assert done.stderr == f"sysmonctl: {tmp_path}/sysmond: no recorder runs there; sysmond starts one\n"
+    assert done.stderr == f"sysmonctl: {tmp_path}/sysmond: no recorder is running there; 'sysmond' starts one\n"
 
 
 def test_one_that_ended_is_not_taken_for_one_that_runs() -> None:
@@ -236,7 +236,7 @@ def test_one_that_ended_is_not_taken_for_one_that_runs() -> None:
         recorder.end()
         run = ask(recorder, "status")
     assert run.code == 1
-    assert "no recorder runs there" in run.err
+    assert "no recorder is running there" in run.err
 
 
 @pytest.mark.parametrize(
@@ -266,4 +266,4 @@ def test_a_follower_ends_with_its_recorder() -> None:
             recorder.end()
             said = following.communicate(timeout=HANG_S)[1]
     assert following.returncode == 1
-    assert "no recorder runs there" in said
+    assert "no recorder is running there" in said

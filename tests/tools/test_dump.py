@@ -80,10 +80,10 @@ def test_what_is_shown_by_default_can_be_shown() -> None:
     [
         (["process"], "--begin"),
         (["tc", "-b", "-1h"], "tc"),
-        (["process", "-b", "-1h", "-f", "cpu.usage"], "field 'cpu.usage': below has none of that name"),
+        (["process", "-b", "-1h", "-f", "cpu.usage"], "field 'cpu.usage': below has no such field"),
         (["process", "-b", "-1h", "--top", "3"], "expected --select FIELD"),
         (["system", "-b", "-1h", "-s", "hostname"], "has no rows"),
-        (["process", "-b", "-1h", "-s", "comm", "-F", "'\""], "no more than one kind of quotes"),
+        (["process", "-b", "-1h", "-s", "comm", "-F", "'\""], "at most one kind of quotation mark"),
     ],
 )
 def test_wrong_usage_is_one_line(

@@ -141,7 +141,7 @@ def test_a_preset_is_answered_as_far_as_it_is_recorded(
     assert extract.main(["--preset=wifi"]) == Error.exit_code
     assert capsys.readouterr() == (
         "",
-        "sysmon-extract: preset wifi: nothing of it is recorded here; --list shows what is\n",
+        "sysmon-extract: preset wifi: nothing is recorded here; --list shows what is\n",
     )
     assert extract.main(["--preset=memory", "wifi"]) == UsageError.exit_code
     assert capsys.readouterr() == ("", "sysmon-extract: there is no table 'wifi'\n")
@@ -173,9 +173,9 @@ def test_without_a_path_everything_is_meant(archive: FakeArchive) -> None:
         (["--to=2025-02-30"], "time '2025-02-30': day is out of range for month"),
         (["--sample=0s"], "step '0s': not between"),
         (["--sample=fast"], "step 'fast': not understood"),
-        (["--utc", "--epoch"], "--utc and --epoch: only one of them"),
+        (["--utc", "--epoch"], "--utc and --epoch: expected only one of them"),
         (["--raw", "--sample=1s"], "--raw gives every tick"),
-        (["--list", "--format=hdf5"], "--list has no format 'hdf5'"),
+        (["--list", "--format=hdf5"], "--list cannot be written as 'hdf5'"),
         (["--format=hdf5"], "format 'hdf5' needs a file"),
     ],
 )
@@ -326,8 +326,8 @@ def test_an_explanation_as_json(archive: FakeArchive, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--explain", "--format=csv"], "--explain has no format 'csv'; there are table, json, jsonl"),
-        (["--explain", "--list"], "--list and --explain: only one of them"),
+        (["--explain", "--format=csv"], "--explain cannot be written as 'csv'; expected table, json, jsonl"),
+        (["--explain", "--list"], "--list and --explain: expected only one of them"),
     ],
 )
 def test_what_cannot_be_explained_is_refused(
@@ -416,7 +416,7 @@ def test_the_newest_are_asked_of_the_last_minutes(archive: FakeArchive, capsys: 
         (["--every=15s"], "expected --output-file=F"),
         (["--every=15s", "--output-file=-"], "expected --output-file=F"),
         (["--every=soon", "--output-file=a.prom"], "soon"),
-        (["--every=15s", "--output-file=a.csv", "--list"], "no --list or --explain"),
+        (["--every=15s", "--output-file=a.csv", "--list"], "neither --list nor --explain"),
     ],
 )
 def test_what_is_written_again_and_again_goes_to_a_file(

@@ -209,7 +209,7 @@ def test_one_process_over_its_life(run: Run) -> None:
     program = run("process", "--pid=7", FROM, TO, "--format=csv")
     assert "exec 7 exe=/usr/bin/pg command=pg -d" in program.out
     assert run("process", "--pid=7", "--start=2020-01-01").err.endswith(
-        "process 7: nothing of it is recorded in that range; ask for a longer one, or another number\n"
+        "process 7: nothing is recorded in that range; ask for a longer range, or another process\n"
     )
 
 
@@ -312,38 +312,42 @@ def test_an_export_of_restricted_rows_is_its_owners(run: Run, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["cpu/user", "--top=5"], "--top with cpu/user: rows are of a table; expected one table as PATH"),
+        (["cpu/user", "--top=5"], "--top with cpu/user: rows come from one table; expected one table as PATH"),
         (
             ["disk/written_bytes@vda", "--where=written_bytes > 1MB/s"],
-            "rows are of a table; expected disk --where='written_bytes > 1MB/s and instance = vda'",
+            "rows come from one table; expected disk --where='written_bytes > 1MB/s and instance = vda'",
         ),
         (["disk/writes@vda", "--where=a or b"], "expected disk --where='(a or b) and instance = vda'"),
         (["disk/writes", "--where=a"], "expected disk --where=a"),
-        (["--by=cpu"], "--by with no PATH: rows are of a table; expected one table as PATH"),
-        (["process", "exits"], "process exits: rows are of one table at a time"),
-        (["process", "cpu"], "process cpu: rows are of one table at a time"),
-        (["process", "--stat=first"], "has no statistic 'first'; expected mean, min, max, sum, last, p0 to p100"),
-        (["process", "--raw", "--top=3"], "--raw gives rows as they are stored: expected no --top with it"),
-        (["process", "--tree", "--explain"], "--explain means nothing with --tree"),
-        (["process", "--explain", "--format=csv"], "--explain has no format 'csv'"),
+        (["--tree"], "--tree with no PATH: expected process as PATH"),
+        (["process", "--top=x"], "--top/--limit 'x': expected a whole number"),
+        (["--by=cpu"], "--by with no PATH: rows come from one table; expected one table as PATH"),
+        (["process", "exits"], "process exits: rows come from one table at a time"),
+        (["process", "cpu"], "process cpu: rows come from one table at a time"),
+        (["process", "--stat=first"], "no statistic 'first'; expected mean, min, max, sum, last, p0 to p100"),
+        (["process", "--raw", "--top=3"], "--raw gives rows as they are stored; expected only one of them"),
+        (["process", "--tree", "--explain"], "--explain has no meaning with --tree"),
+        (["process", "--explain", "--format=csv"], "--explain cannot be written as 'csv'"),
         (["process/cpus@5"], "there is no metric 'process/cpus'; did you mean process/cpu"),
         (["process", "--top=0"], "--top 0: expected 1 or more"),
-        (["process", "--at=now"], "--at goes with --tree"),
-        (["process", "--start=now"], "--start goes with --pid"),
+        (["process", "--at=now"], "--at: expected --tree, too"),
+        (["process", "--start=now"], "--start: expected --pid, too"),
         (["process", "--tree", "--pid=1"], "--tree and --pid: expected only one of them"),
-        (["--sql=select 1 from process", "--where=pid = 1"], "--where means nothing with --sql; the query says that"),
-        (["process", "--tree", "--from=-1h"], "--from means nothing with --tree; --at says when"),
-        (["process", "--pid=1", "--group-by=comm"], "--group-by means nothing with --pid; its rows are one a step"),
-        (["process", "--list", "--top=3"], "--top means nothing with --list"),
-        (["--list", "--top=0"], "--top with no PATH: rows are of a table; expected one table as PATH"),
+        (["--sql=select 1 from process", "--where=pid = 1"], "--where has no meaning with --sql; the query says that"),
+        (["process", "--tree", "--from=-1h"], "--from has no meaning with --tree; --at says when"),
+        (
+            ["process", "--pid=1", "--group-by=comm"],
+            "--group-by has no meaning with --pid; it has one row for each step",
+        ),
+        (["process", "--list", "--top=3"], "--top has no meaning with --list"),
+        (["--list", "--top=0"], "--top with no PATH: rows come from one table; expected one table as PATH"),
         (["disk", "--top=0"], "--top 0: expected 1 or more"),
         (["--list", "--sql=select 1"], "--list and --sql: expected only one of them"),
         (["exits", "--tree"], "--tree exits: expected 'process'"),
         (["process", "--sql=select 1"], "--sql and process: the query names its tables"),
-        (["process", "--format=openmetrics"], "rows have no format 'openmetrics'"),
+        (["process", "--format=openmetrics"], "rows cannot be written as 'openmetrics'"),
         (["process", "--where=cmm = 5"], "there is no column 'cmm'; did you mean comm"),
         (["process", "--columns=cpv"], "table 'process' has no column 'cpv'; did you mean cpu"),
-        (["process", "--top=x"], "--top/--limit: invalid int value"),
         (["process", "--from=never"], "time 'never'"),
         (["process", "--tree", "--at=never"], "time 'never'"),
     ],
@@ -357,7 +361,7 @@ def test_a_wrong_command_line_is_one_line(run: Run, words: list[str], said: str)
 
 def test_a_table_without_rows_is_said(run: Run) -> None:
     done = run("thread")
-    assert (done.code, done.err) == (1, "sysmon-extract: table 'thread': nothing of it is recorded yet\n")
+    assert (done.code, done.err) == (1, "sysmon-extract: table 'thread': nothing is recorded yet\n")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not read")
@@ -463,9 +467,9 @@ def test_what_sql_finds_is_a_frame() -> None:
     [
         ("selec process", "Parser Error: syntax error"),
         ("select nix from process", "Binder Error"),
-        ("select 1", "it names no table; recorded are command, event, exits, process"),
+        ("select 1", "no table is named; recorded: command, event, exits, process"),
         ("select * from process, read_csv('/etc/passwd')", "file system operations are disabled"),
-        ("copy process to '/tmp/never.csv'", "COPY; only one SELECT is answered"),
+        ("copy process to '/tmp/never.csv'", "COPY; expected a single SELECT"),
         ("select nix from process_1min", "process_1min: there are time, start, pid, ppid"),
     ],
 )

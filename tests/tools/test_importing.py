@@ -140,8 +140,8 @@ def test_what_others_may_not_read_stays_restricted(tmp_path: Path, mode: int, se
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("", ": no rows"),
-        ("\n\n", ": no rows"),
+        ("", ": has no rows"),
+        ("\n\n", ": has no rows"),
         ("hello\n", ":1: not a header"),
         ("time\n", ":1: not a header"),
         (f"{SERIES}{NOON},1\n", ":2: 2 fields; expected 3, as in the header"),
@@ -154,11 +154,11 @@ def test_what_others_may_not_read_stays_restricted(tmp_path: Path, mode: int, se
         (f"{SERIES}{NOON},{10**18 * 5},2\n", ":2: queue 5000000000000000000: too many digits"),
         (f"{SERIES}{NOON},0.0123456789,2\n", ":2: queue 0.0123456789: too many digits"),
         (f"{SERIES}{NOON},{'x' * 5000},2\n", ":2: 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx': expected at most 4096"),
-        (f"time,cpu\n{NOON},1\n", ": column 'cpu' is no series; expected table/metric@instance, or of rows"),
-        (f"time,a/b,a/b\n{NOON},1,2\n", ": column 'a/b' twice"),
+        (f"time,cpu\n{NOON},1\n", ": column 'cpu' is not a series; expected table/metric@instance, or of rows"),
+        (f"time,a/b,a/b\n{NOON},1,2\n", ": column 'a/b' appears twice"),
         (f"time,a/B\n{NOON},1\n", ": table 'a', metric 'B': not a name"),
         (f"time,../b\n{NOON},1\n", ": table '..': not a name"),
-        (f"# unit,B\n{SERIES}{NOON},1,2\n", ": 2 units of 3 columns"),
+        (f"# unit,B\n{SERIES}{NOON},1,2\n", ": 2 units for 3 columns"),
         (f"time,a/b\n{NOON},1\n2199-01-01T00:00:00Z,2\n", ": times at"),
         ("{", ":1: not JSON"),
         ('{"series": []}', ": not an answer; expected series, time and as many values"),
@@ -170,7 +170,7 @@ def test_what_others_may_not_read_stays_restricted(tmp_path: Path, mode: int, se
         ('{"series": [{"path": "a/b", "unit": "", "semantics": "x", "stat": "raw"}], "time": [1], "values": [[1e5]]}',
          ": series 1: a number with an exponent"),
         ('{"series": [{"path": "a/b", "unit": "", "semantics": "x", "stat": "raw"}], "time": [1], "values": [[NaN]]}',
-         ": NaN is no value"),
+         ": NaN is not a value"),
         ("{" * 100_000, ":1: not JSON"),
         ('{"a":' + "[" * 200_000, ": not JSON of sysmon-extract: RecursionError"),
     ],
@@ -191,16 +191,16 @@ def test_rows_of_one_thing_stand_once_at_a_moment(tmp_path: Path, capsys: pytest
     file = tmp_path / "answer"
     file.write_text(f"time,instance,queue\n{NOON},sda,1\n{NOON},sdb,1\n{NOON},sda,2\n")
     assert extract.main(["disk", "--import", str(file), f"--output-dir={tmp_path}/new"]) == 1
-    assert f"{file}:4: 'sda' twice at one moment" in capsys.readouterr().err
+    assert f"{file}:4: 'sda' appears twice at one moment" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--import=a.csv"], "--import=FILE and --output-dir=D: expected both, or none"),
-        (["--output-dir=x"], "--import=FILE and --output-dir=D: expected both, or none"),
+        (["--import=a.csv"], "--import=FILE and --output-dir=D: expected both, or neither"),
+        (["--output-dir=x"], "--import=FILE and --output-dir=D: expected both, or neither"),
         (["cpu/user", "--import=a.csv", "--output-dir=x"], "--import and cpu/user: expected one table as PATH"),
-        (["process", "--import=a.csv", "--output-dir=x"], "--import of process: expected series, or rows with"),
+        (["process", "--import=a.csv", "--output-dir=x"], "--import of process: expected series, or rows of instances"),
         (["cpu", "disk", "--import=a.csv", "--output-dir=x"], "--import and cpu disk: expected one table as PATH"),
     ],
 )
@@ -224,7 +224,7 @@ def test_nothing_is_written_into_what_is_there(
     for place in (machine.folders.state, str(file)):
         before = sorted(os.listdir(tmp_path / "machine"))
         assert extract.main(["--import", str(file), f"--output-dir={place}"]) == UsageError.exit_code
-        assert "there already; expected a new or empty folder" in capsys.readouterr().err
+        assert "not empty; expected a new or empty folder" in capsys.readouterr().err
         assert sorted(os.listdir(tmp_path / "machine")) == before
     assert extract.main(["--import", f"{tmp_path}/none", f"--output-dir={tmp_path}/new"]) == 1
     assert capsys.readouterr().err == f"sysmon-extract: {tmp_path}/none: No such file or directory\n"

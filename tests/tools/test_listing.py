@@ -83,7 +83,7 @@ def test_instances_are_listed_where_asked_for_as_they_were_in_a_range(run: Run) 
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["disk", "--instances"], UsageError.exit_code, "--instances goes with --list"),
+        (["disk", "--instances"], UsageError.exit_code, "--instances: expected --list, too"),
         (["--list", "memory", "--instances"], 1, "no instances: such tables have one row for the whole system"),
         (["--list", "process", "--instances"], UsageError.exit_code, "--instances of process: its rows come and go"),
         (["--list", "disc", "--instances"], UsageError.exit_code, "there is no table 'disc'; did you mean disk"),

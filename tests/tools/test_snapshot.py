@@ -177,7 +177,7 @@ def test_of_an_archive_that_nobody_goes_on_with_the_last_hour_is_drawn(
     assert (
         sysmon.main(["snapshot", "--state-dir", cut, "--from=-3d", "--to=-2d", "-o", str(tmp_path / "b.sysmon")]) == 1
     )
-    assert capsys.readouterr().err.startswith(f"sysmon: {cut}: no rows or events of that time")
+    assert capsys.readouterr().err.startswith(f"sysmon: {cut}: no rows or events in that range")
 
 
 def test_what_was_left_out_as_restricted_is_told(cut: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,7 +236,7 @@ def test_a_damaged_one_is_one_line(folders: Folders, tmp_path: Path, capsys: pyt
     image[len(image) // 2] ^= 1
     file.write_bytes(image)
     assert extract.main(["cpu/user@total", "--state-dir", str(file)]) == 1
-    assert "is not what the manifest says; the file is damaged" in capsys.readouterr().err
+    assert "does not match the manifest; the file is damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("program", ["sysmon-extract", "sysmon"])

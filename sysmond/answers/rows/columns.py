@@ -95,7 +95,7 @@ class FormulaColumn(NamedTuple):
 
     @property
     def is_of_instances(self) -> bool:
-        """Whether each instance has it by itself, so that no group has."""
+        """Whether only single instances have it, so that no group has."""
         return any(name.instance == "@" for name in self.formula.operands)
 
     def of(self, cells: "Callable[[Spec], Float64Array]", bucket: Int64Array) -> "Float64Array":
@@ -115,7 +115,7 @@ class FormulaColumn(NamedTuple):
         """That rows as they are stored have it not: how much a counter grew no single row knows."""
         names = ", ".join(map(str, self.formula.operands))
         return UsageError(
-            f"{said}: is derived, so it is not there with raw; expected what it is computed from: {names}"
+            f"{said}: is derived, so rows as stored do not have it; expected what it is computed from: {names}"
         )
 
 
@@ -240,7 +240,7 @@ class Offer(NamedTuple):
             (spec,) = self.find([self.meant.get(label, label)])
             if spec.semantics is not Semantics.STATE or spec.of in {Of.LIFE, Of.COUNT}:
                 states = [name for name in self._plain() if self.specs[name].semantics is Semantics.STATE]
-                raise UsageError(f"group by {label!r}: it differs all the time; expected {', '.join(states)}")
+                raise UsageError(f"group by {label!r}: its values change all the time; expected {', '.join(states)}")
             groups.append(spec._replace(label=label))
         return list(dict.fromkeys(groups))
 

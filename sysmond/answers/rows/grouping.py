@@ -74,11 +74,11 @@ def check_summable(spec: Spec, groups: Sequence[Spec], *, lasting: bool, amount:
     if spec.label in {group.label for group in groups} or spec.of is Of.COUNT:
         return
     if spec.stat not in OF_GROUPS:
-        raise UsageError(f"column {spec.label!r}: rows of a group have no {spec.stat}; expected {', '.join(OF_GROUPS)}")
+        raise UsageError(f"column {spec.label!r}: groups have no {spec.stat}; expected {', '.join(OF_GROUPS)}")
     if spec.is_text or (spec.semantics is Semantics.STATE and (lasting or not amount)):
         labels = ",".join(group.label for group in groups)
         raise UsageError(
-            f"column {spec.label!r}: rows of a group by {labels} differ in it; expected what can be summed"
+            f"column {spec.label!r}: differs within a group by {labels}; expected a column that can be summed"
         )
 
 
@@ -139,7 +139,7 @@ def check_size(values: int) -> None:
     :raises UsageError: where they are.
     """
     if values > VALUES_MAX:
-        raise UsageError(f"an answer of over {VALUES_MAX} values; ask for fewer columns, --top or a larger --sample")
+        raise UsageError(f"more than {VALUES_MAX} values; ask for fewer columns, --top or a longer --sample")
 
 
 def joined(pieces: Sequence[Rows]) -> Rows:
@@ -229,7 +229,7 @@ def summary_of(question: Question, rows: Rows | None) -> tuple[Question, Rows | 
     """
     specs = [spec for spec in question.columns if is_amount(question.table, spec) and not spec.is_text]
     if not specs:
-        raise UsageError(f"summary: no column of {question.table.name!r} that is asked for has an average")
+        raise UsageError(f"summary: none of the chosen columns of {question.table.name!r} has an average")
     made: dict[str, Cells] = {}
     wanted: list[Spec] = []
     for spec in specs:

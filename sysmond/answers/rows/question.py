@@ -61,7 +61,7 @@ def times_of(request: Request, now: Relation) -> Times:
         _check_raw(request)
     when = times.read(request.start, request.end, request.step, is_open=request.boot is not None, now=now)
     if request.percentile is not None and not when.step_ns:
-        raise UsageError("a percentile is one over steps: expected --sample with it")
+        raise UsageError("a percentile is taken over steps; expected --sample, too")
     return when
 
 
@@ -73,7 +73,7 @@ def _check_raw(request: Request) -> None:
     for name in ("step", "stat", "group_by", "by", "top", "percentile"):
         if getattr(request, name) not in (None, "", 0, (), []):
             said = {"step": "sample", "group_by": "group-by"}.get(name, name)
-            raise UsageError(f"--raw gives rows as they are stored: expected no --{said} with it")
+            raise UsageError(f"--raw and --{said}: --raw gives rows as they are stored; expected only one of them")
 
 
 def asked(request: Request, offer: Offer) -> Question:
@@ -114,14 +114,12 @@ def asked(request: Request, offer: Offer) -> Question:
             is_amount = offered.is_amount(offer.table, spec)
             grouping.check_summable(spec, groups, lasting=packing is None or packing.lasting, amount=is_amount)
             if spec.name in offer.derived and offer.derived[spec.name].is_of_instances:
-                raise UsageError(f"column {spec.label!r}: each instance has it by itself; expected others of a group")
+                raise UsageError(f"column {spec.label!r}: only single instances have it; expected another")
             if spec.name in offer.derived and spec.stat not in {offered.MEAN, offered.MAX}:
                 expected = f"expected {offered.MEAN} or {offered.MAX}"
-                raise UsageError(
-                    f"column {spec.label!r}: is derived, and rows of a group have no {spec.stat}; {expected}"
-                )
+                raise UsageError(f"column {spec.label!r}: is derived, and groups have no {spec.stat} of it; {expected}")
     if request.top < 0:
-        raise UsageError(f"the first {request.top}: expected 1 or more")
+        raise UsageError(f"top {request.top}: expected 1 or more")
     where = condition.parse(request.where, offer.kinds(), times.moment) if request.where.strip() else None
     is_ranked = bool(request.top or request.by or groups) or (packing is not None and packing.lasting)
     looked_at = [*chosen, by, *(offer.specs[label] for label in (where.columns if where else ()))]
@@ -172,7 +170,7 @@ def _with_statistics(offer: Offer, spec: Spec, stats: Sequence[str]) -> list[Spe
         if f"{spec.label}:{stat}" not in offer.specs:
             expected = [label.partition(":")[2] for label in there]
             expected += [PERCENTILES] * (f"{spec.label}:p95" in offer.specs)
-            raise UsageError(f"column {spec.label!r}: has no statistic {stat!r}; expected {', '.join(expected)}")
+            raise UsageError(f"column {spec.label!r}: no statistic {stat!r}; expected {', '.join(expected)}")
     return [offer.specs[f"{spec.label}:{stat}"] for stat in stats]
 
 

@@ -30,5 +30,5 @@ def of_series(result: Result) -> Result:
     """
     columns = tuple(column for column in result.columns if column.semantics is not Semantics.STATE)
     if not columns:
-        raise UsageError("summary: no series that is asked for has an average; expected counters or gauges")
+        raise UsageError("summary: none of the chosen series has an average; expected counters or gauges")
     return result._replace(columns=columns)

@@ -80,7 +80,7 @@ class DerivedSeries(NamedTuple):
         """
         if stat == "sum":
             expected = f"expected {', '.join(STATISTICS)}, {statistic.PERCENTILES}"
-            raise UsageError(f"column {self.metric.name!r}: is derived and has no sum; {expected}")
+            raise UsageError(f"column {self.metric.name!r}: is derived, so it has no sum; {expected}")
         if stat in _OF_METRICS or stat == "count":
             return stat
         if self.slope > 0:

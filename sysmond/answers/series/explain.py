@@ -100,7 +100,7 @@ def _resampling(metric: Metric, step_ns: int, parts: Sequence[Answered]) -> str:
         if length_ns == step_ns:
             words.append(f"{what}, as they are")
         elif (step_ns % length_ns and tier != ROWS) or length_ns > step_ns:
-            words.append(f"{what}, coarser than asked for: each at its own start")
+            words.append(f"{what}, coarser than requested: each at its own start")
         else:
             words.append(f"{what}, those that begin within {step} joined")
     if metric.semantics is Semantics.COUNTER and words:

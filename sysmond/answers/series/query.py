@@ -509,7 +509,7 @@ class Query:
     def _check_size(rows: int, columns: int) -> None:
         if rows * columns > VALUES_MAX:
             raise UsageError(
-                f"{columns} columns of {rows} rows are too many at once, {VALUES_MAX} values are the most; "
+                f"{columns} columns of {rows} rows are too many values for one answer, which has at most {VALUES_MAX}; "
                 "ask for a longer step, fewer paths or a shorter range"
             )
 

@@ -22,7 +22,7 @@ _UNTIL = frozenset({"COMPARE_LESSTHAN", "COMPARE_LESSTHANOREQUALTO"})
 # DuckDB counts in microseconds where it says what now is: a bound that is read reaches a little further.
 MARGIN_NS = 1_000_000_000
 
-ONE_SELECT = "only one SELECT is answered"
+ONE_SELECT = "expected a single SELECT"
 # What DuckDB calls a PIVOT that does not say which values become columns.
 _NO_SELECT = {"MULTI": "PIVOT without IN (...)", "LOAD": "INSTALL or LOAD", "CALL": "CALL or CHECKPOINT"}
 # What SHOW, which DuckDB takes for a SELECT, may ask for: tables and databases, of which it has what a query names.

@@ -216,9 +216,9 @@ class _Source:
         wrong = (
             f"there is no table {named[0]!r}{nearest(named[0], [*known, *wide.planned_tables(self._folders)])}"
             if named
-            else "it names no table"
+            else "no table is named"
         )
-        raise UsageError(f"query {query!r}: {wrong}; recorded are {', '.join(known)}")
+        raise UsageError(f"query {query!r}: {wrong}; recorded: {', '.join(known)}")
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -247,8 +247,8 @@ class _Source:
         if not step:
             if not source.has_rows:
                 raise Error(
-                    f"table {table!r}: its rows are not kept for that range any more; expected {table}_{COARSE[0]} "
-                    "or a longer tier, which has what used most"
+                    f"table {table!r}: rows of that range are no longer kept; expected {table}_{COARSE[0]} "
+                    "or a coarser tier, which has the largest users"
                 )
             self.columns[name] = [*of_long.of_rows(name, source.offer, None).types]
             relation = of_long.of_rows(name, offer, self._named.columns_of(name))

@@ -44,7 +44,7 @@ class Caller:
         :raises LimitError: where so many others are there that nobody tells of its end.
         """
         if self.is_passing:
-            raise LimitError(f"{CALLERS_MAX} callers are there; no more of them may hold something")
+            raise LimitError(f"{CALLERS_MAX} callers hold something already; no more may")
         self._gone.append(end)
 
     def forget(self, end: Callable[[], None]) -> None:

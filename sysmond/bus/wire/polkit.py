@@ -45,7 +45,7 @@ async def authorize(connection: Connection, caller: Caller, action: str, *, user
             timeout_s=PERSON_S if may_ask else DECISION_S,
         )
     except RemoteError as refusal:
-        raise NotAuthorizedError(f"{name}: nobody to authorize it: {refusal}") from refusal
+        raise NotAuthorizedError(f"{name}: polkit cannot be asked: {refusal}") from refusal
     except UnavailableError as silence:
         raise NotAuthorizedError(f"{name}: polkit does not answer: {silence}") from silence
     if not is_authorized:

@@ -330,7 +330,7 @@ def _with_answers(tables: dict[str, Table], spelled: str) -> dict[str, Table]:
 
     said = json.loads(spelled) if len(spelled) <= ANSWERS_BYTES_MAX else None
     if type(said) is not dict:
-        raise ValueError(f"answers that are no object of at most {ANSWERS_BYTES_MAX} characters")
+        raise ValueError(f"answers that are not an object of at most {ANSWERS_BYTES_MAX} characters")
     made = {
         name: table._replace(answers=declared_answers.parse(said[name])) if name in said else table
         for name, table in tables.items()

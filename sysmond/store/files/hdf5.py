@@ -511,7 +511,7 @@ class Node:
         kind = stored.get_type()
         dtype = _dtype(kind.encode())
         if stored.get_storage_size() != dtype.itemsize or dtype.kind not in _KINDS[expected]:
-            raise ValueError(f"attribute {name} is no {expected.__name__}")
+            raise ValueError(f"attribute {name} is not of type {expected.__name__}")
         value = np.empty((), dtype)
         stored.read(value, kind)
         item = value.item()
@@ -582,7 +582,7 @@ class Matrix:
         self._dataset, self._dtype = dataset, dataset.dtype
         self._rows, *lengths = dataset.shape
         if self._dtype != np.dtype(f"<i{width}") or lengths != [length]:
-            raise ValueError(f"i{width} is no matrix of this block")
+            raise ValueError(f"i{width} is not a matrix of this block")
         invariants.check_count(f"rows of i{width}", self._rows, rows)
         self._length = length
         self._last_from, self._last = -1, np.empty((0, length), self._dtype)

@@ -207,7 +207,7 @@ def check_series(numbers: Int64Array, first: Int64Array) -> None:
     if (ordered[1:] == ordered[:-1]).any():
         raise ValueError("a series is there twice")
     if is_beyond(first[first != ABSENT]).any():
-        raise ValueError(f"a series begins with what is no value; expected -{VALUE_MAX} to {VALUE_MAX}")
+        raise ValueError(f"a series begins with an impossible value; expected -{VALUE_MAX} to {VALUE_MAX}")
 
 
 def check_place(path: str, sensitivity: Sensitivity, table: str = "") -> None:

@@ -98,7 +98,7 @@ class Libbpf:
                 function = getattr(self._library, name)
                 function.restype, function.argtypes = result, arguments
         except (OSError, AttributeError) as missing:
-            raise Error(f"{LIBRARY} is not there ({missing}); the package libbpf1 has it") from None
+            raise Error(f"{LIBRARY} is not installed ({missing}); it is in the package libbpf1") from None
         self._library.libbpf_set_print(None)
 
     def call(self, function: str, *arguments: object) -> Any:  # noqa: ANN401  as the C function has it

@@ -125,7 +125,7 @@ def load(asked: LoadRequest) -> dict[str, object]:
     folder = bpffs.own(asked.runtime)
     try:
         if not os.path.exists(BTF):
-            raise Error("the kernel is without BTF (/sys/kernel/btf/vmlinux); expected one with CONFIG_DEBUG_INFO_BTF")
+            raise Error("the kernel has no BTF (/sys/kernel/btf/vmlinux); expected CONFIG_DEBUG_INFO_BTF")
         with bpffs.opened(asked.runtime, asked.machine) as pins:
             folder = pins.path
             programs = _loaded(asked, pins)
@@ -286,7 +286,7 @@ def _content(folder: str, name: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except FileNotFoundError:
-        raise Error(f"{path}: not there; this sysmond was built without clang") from None
+        raise Error(f"{path}: missing; this sysmond was built without clang") from None
 
 
 def _tasks_max() -> int:

@@ -16,7 +16,7 @@ def pins_of(runtime_folder: str, root: str = "/") -> str:
     :raises Error: where it pinned nothing, or the root is not that of the running machine.
     """
     if root.rstrip("/"):
-        raise Error(f"only the machine that runs is seen by it, not {root}")
+        raise Error(f"BPF sees only the running machine, not {root}")
     folder = _report(runtime_folder).get("folder")
     if not isinstance(folder, str):
         raise Error(f"{runtime_folder}/{REPORT}: names no folder; expected what the loader writes")
@@ -53,7 +53,7 @@ def _report(runtime_folder: str) -> dict[str, Any]:
     try:
         return note.read(path, note.fields)
     except FileNotFoundError:
-        raise Error("the loader of BPF programs has not run") from None
+        raise Error("the BPF loader has not run") from None
     except CorruptError as damage:
         raise Error(f"{damage}; expected what the loader writes") from None
     except OSError as failure:

@@ -164,5 +164,5 @@ def _opened(folder: str) -> tuple[str, PinnedProgram | Iterator]:
         except OSError as failure:
             raise Error(refusal(failure)) from None
     if os.path.isdir(folder):
-        raise Error(f"{folder}: no program that reads tasks; the loader says why")
-    raise Error(f"{folder}: not there; the loader of BPF programs must have run")
+        raise Error(f"{folder}: no BPF program that reads tasks; the loader reports why")
+    raise Error(f"{folder}: missing; the BPF loader has not run")

@@ -191,11 +191,11 @@ class Connector:
             # Without a filter the kernel acknowledges, to processes of the initial namespaces only.
             self._ask(_OPERATION.pack(_LISTEN))
             if not self._is_heard():
-                raise Error(f"{WHAT}: no answer; expected the initial namespaces of pids and users")
+                raise Error(f"{WHAT}: no answer; expected to run in the initial PID and user namespaces")
             self._ask(_INPUT.pack(_LISTEN, wanted))  # Linux before 6.6 ignores this.
         except OSError as failure:
             self._socket.close()
-            raise refused(WHAT, failure, "expected the initial network namespace") from None
+            raise refused(WHAT, failure, "expected to run in the initial network namespace") from None
         except Error:
             self._socket.close()
             raise

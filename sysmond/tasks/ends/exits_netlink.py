@@ -208,7 +208,7 @@ class TaskstatsExits:
             self._taskstats.receive(trial)
             sleep(TRIAL_S / 100)
         if not trial.version:
-            return "taskstats: tells of no end; expected the initial network namespace"
+            return "taskstats: reports no end; expected to run in the initial network namespace"
         if trial.version < VERSION_NAMING:
             return f"taskstats: version {trial.version} names no process of a thread; expected Linux 5.19"
         return ""

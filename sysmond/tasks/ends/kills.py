@@ -68,7 +68,7 @@ class Kills:
         :raises OSError: as the kernel says.
         """
         if host.root:
-            raise FileNotFoundError(ENOENT, "only the machine that runs tells who sends signals", host.root)
+            raise FileNotFoundError(ENOENT, "only the running machine can say who sends signals", host.root)
         if self._buffer is not None and not self._buffer.is_current():
             self._drain(self._buffer, host)  # Pins that were made anew are others.
             self._close()
@@ -82,8 +82,9 @@ class Kills:
             buffer = Buffer(host.runtime, PROGRAMS[0], "kills", _KILL.size)
         except Error as why:
             host.wakes = None
-            host.tell_way(TABLE, f"not by {why}")
-            raise FileNotFoundError(ENOENT, f"not by {why}") from None
+            absence = f"not by BPF: {str(why).removeprefix('BPF: ')}"
+            host.tell_way(TABLE, absence)
+            raise FileNotFoundError(ENOENT, absence) from None
         self._buffer = buffer
         self._wakes = host.wakes = buffer.wakes()
         host.at_close(self._close)

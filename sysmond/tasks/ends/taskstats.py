@@ -291,7 +291,7 @@ class Taskstats:
         for kind, begin, _ in attributes(answer, BEGIN, len(answer)):
             if kind == _FAMILY_ID:
                 return int(_U16.unpack_from(answer, begin)[0])
-        raise Error(f"{WHAT}: the kernel names no number of the family; expected CONFIG_TASKSTATS")
+        raise Error(f"{WHAT}: the kernel does not have it; expected CONFIG_TASKSTATS")
 
     def _listen(self, how: int) -> None:
         with open("/sys/devices/system/cpu/possible", "rb") as file:

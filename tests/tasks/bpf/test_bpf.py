@@ -397,14 +397,14 @@ def test_without_objects_it_says_what_is_missing(tmp_path: Path) -> None:
     if why_not() and "built" not in why_not():
         pytest.skip(why_not())
     with loaded(tmp_path, objects=str(tmp_path)) as report:
-        assert refusals(report) == {f"{tmp_path}/events.bpf.o: not there; this sysmond was built without clang"}
+        assert refusals(report) == {f"{tmp_path}/events.bpf.o: missing; this sysmond was built without clang"}
         assert json.loads((tmp_path / "bpf.json").read_bytes()) == report
 
 
 def test_without_types_of_the_kernel_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sysmond.tasks.bpf.loader.BTF", str(tmp_path / "none"))
     (why,) = refusals(load(LoadRequest(str(tmp_path))))
-    assert why == "the kernel is without BTF (/sys/kernel/btf/vmlinux); expected one with CONFIG_DEBUG_INFO_BTF"
+    assert why == "the kernel has no BTF (/sys/kernel/btf/vmlinux); expected CONFIG_DEBUG_INFO_BTF"
 
 
 def test_without_the_library_it_says_which_package_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,8 +413,8 @@ def test_without_the_library_it_says_which_package_has_it(tmp_path: Path, monkey
     monkeypatch.setattr("sysmond.tasks.bpf.libbpf.LIBRARY", "libnone.so.1")
     with loaded(tmp_path) as report:
         (why,) = refusals(report)
-    assert why.startswith("libnone.so.1 is not there")
-    assert why.endswith("the package libbpf1 has it")
+    assert why.startswith("libnone.so.1 is not installed")
+    assert why.endswith("it is in the package libbpf1")
 
 
 @runs_here

@@ -141,7 +141,7 @@ def test_what_is_loaded_anew_is_gone_over_to(loaded: Path, monkeypatch: pytest.M
 
 
 def test_why_the_kernel_does_not_tell_is_said(tmp_path: Path) -> None:
-    with pytest.raises(Error, match="BPF: the loader of BPF programs has not run"):
+    with pytest.raises(Error, match="BPF: the BPF loader has not run"):
         PinnedExecs(str(tmp_path))
     for report, said in [
         ("{", "bpf.json: "),
@@ -180,7 +180,7 @@ def heard(tmp_path: Path) -> Iterator[HeardExecs]:
 def test_without_bpf_programs_that_ran_for_a_moment_have_their_command_lines(heard: HeardExecs) -> None:
     host, source = Host(), Commands(lambda _: heard)
     source.records(host, full=True)
-    assert source.way == "by proc connector; not by BPF: the loader of BPF programs has not run"
+    assert source.way == "by proc connector; not by BPF: the BPF loader has not run"
     program = shutil.which("sleep") or ""
     lines = [[program, "0.06", f"0.00{number:03}"] for number in range(60)]
     running = [subprocess.Popen(line) for line in lines]

@@ -358,7 +358,7 @@ def test_with_all_rights_both_are_used_and_the_line_says_why_not_bpf() -> None:
     line = opened_as("")
     if not line.startswith("by proc connector and taskstats"):
         pytest.skip(f"unavailable here: {line}")
-    assert line == "by proc connector and taskstats; not by BPF: the loader of BPF programs has not run"
+    assert line == "by proc connector and taskstats; not by BPF: the BPF loader has not run"
 
 
 @needs_root
@@ -377,10 +377,8 @@ def test_in_another_network_namespace_nothing_is_told_and_that_is_said() -> None
         pytest.skip("no namespaces here")
     line = opened_as(f"assert not ctypes.CDLL(None).unshare({CLONE_NEWNET})")
     assert line.startswith("refused: no way to learn of processes that end: BPF: ")
-    assert (
-        "expected the initial network namespace; taskstats: tells of no end; expected the initial network namespace"
-        in line
-    )
+    right = "expected to run in the initial network namespace"
+    assert f"{right}; taskstats: reports no end; {right}" in line
 
 
 def test_where_the_connector_is_missing_taskstats_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -416,7 +416,7 @@ def test_a_kill_wakes_the_reader_and_nothing_else_does(runtime_folder: str) -> N
 def test_without_programs_it_says_so(tmp_path: Path) -> None:
     host = Host()
     host.runtime = str(tmp_path)
-    with closing(host), pytest.raises(FileNotFoundError, match="not by the loader of BPF programs has not run"):
+    with closing(host), pytest.raises(FileNotFoundError, match="not by BPF: the BPF loader has not run"):
         list(Kills().read(host))
-    with closing(Host(str(tmp_path))) as other, pytest.raises(FileNotFoundError, match="only the machine that runs"):
+    with closing(Host(str(tmp_path))) as other, pytest.raises(FileNotFoundError, match="only the running machine"):
         list(Kills().read(other))
