@@ -157,7 +157,7 @@ def test_numbers_of_series_are_stable(bus: Bus, client: Client) -> None:
     [
         ("disk/queue@sdc", "NotFound", "path 'disk/queue@sdc': no such instance; did you mean sd"),
         ("dusk", "NotFound", "there is no table 'dusk'; did you mean disk"),
-        ("a/b/c", "InvalidArgument", "path 'a/b/c': not a path of a series"),
+        ("a/b/c", "InvalidArgument", "path 'a/b/c': not the path of a series"),
     ],
 )
 def test_a_wrong_pattern_is_refused(client: Client, pattern: str, name: str, text: str) -> None:
