@@ -148,7 +148,7 @@ class ProbeObject(Interface):
 
     @method("options:a{sv}", action="configure")
     async def reset(self, _: CallContext, options: Options) -> None:
-        """Forget what is held against it: out of quarantine, back to its lane."""
+        """Release it: out of quarantine, back to its lane."""
         read_options(options, {})
         await self._probes.steering.forgive(self.planned.table)
 

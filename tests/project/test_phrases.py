@@ -26,7 +26,10 @@ respectively|e.g.|i.e.|aka|utilize|leverage|in order to|prior to|subsequent to|i
 it should be noted|please note|needless to say|basically|simply put|at this point in time|and/or|going forward
 informations|softwares|datas|allows to|permits to|enables to|we recommend to|since when|like following
 stand beside|so many times|is told by|came about|in the place of|does as well|who has no|for who|be it to|overrules
-see and steer|are asked for|ever more seldom
+see and steer|are asked for|ever more seldom|more seldom|sees fit|, as eth0|and the like, as|of what it can
+could not be had|as every reader knows|tells of trouble|those that tell of|where it hangs below|it is left to him
+come or went|came or went|went away|in which nobody recorded|is no number|is no object|is no file|is no path|is no name
+is no series|is no value|is no hook|is no regular|held against it|comes twice|is gone again|is not there with
 """.replace("\n", "|")
     .strip("|")
     .split("|")
