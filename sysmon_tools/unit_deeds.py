@@ -192,7 +192,7 @@ class _Systemd:
         :raises Error: where it does not.
         """
         systemctl = next((path for path in _SYSTEMCTL if os.access(path, os.X_OK)), None)
-        unarmed = f"{unit}: the thaw cannot be armed, so nothing was frozen"
+        unarmed = f"{unit}: the thaw could not be scheduled, so nothing was frozen"
         if systemctl is None:
             raise Error(f"{unarmed}: there is no {_SYSTEMCTL[0]}")
         timer = timer_of(unit)
@@ -218,7 +218,7 @@ class _Systemd:
                 while await self._property(timer, "Unit", "ActiveState") != _ACTIVE:  # noqa: ASYNC110  no event says so
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
-            raise Error(f"{unarmed}: {timer} does not run") from None
+            raise Error(f"{unarmed}: {timer} is not running") from None
         except RemoteError as refused:
             if refused.name.rpartition(".")[2] in _DENIED:
                 raise

@@ -116,7 +116,7 @@ class Steering(Interface):
             await self._part.commands.run(request.caller.uid, "unpin", *words)
         except RefusedError as failure:
             if "nothing is pinned" in str(failure):
-                raise NotFoundError(f"{_moment(at_ns)}: nothing is pinned then") from failure
+                raise NotFoundError(f"{_moment(at_ns)}: nothing is pinned at that time") from failure
             raise
 
     @method("options:a{sv}", "pins:a(xxss)")

@@ -287,7 +287,7 @@ def test_a_span_is_pinned_listed_and_released(folders: Folders, capsys: pytest.C
     (line,) = capsys.readouterr().out.splitlines()
     assert line.endswith("it stood still")
     assert command(folders, "unpin", "2025-02-01 12:00") == 1
-    assert "nothing is pinned then" in said(capsys)
+    assert "nothing is pinned at that time" in said(capsys)
     assert command(folders, "unpin", "--all") == 0
     assert capsys.readouterr().out == "released 1 span\n"
     assert command(folders, "pins") == 0

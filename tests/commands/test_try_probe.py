@@ -70,7 +70,7 @@ def test_it_reads_another_machine(file: Path, tmp_path: Path, capsys: pytest.Cap
         ('yield "a", (2**63, "x")', "expected an integer of 64 bits"),
         ('yield "a", (1, 2)', "metric 'kind': 2 came; expected a text, or ABSENT"),
         ('yield "a", (1,)', "row 'a': 1 values; expected 2: heat, kind"),
-        ('yield "a", (1, "x")\n    yield "a", (1, "x")', "row 'a': comes twice"),
+        ('yield "a", (1, "x")\n    yield "a", (1, "x")', "row 'a': given twice"),
         ("yield 5", "a row is 5; expected the name of an instance and its values"),
         (
             'yield "a", (int("x"), "x")',

@@ -113,7 +113,7 @@ def test_why_an_instance_has_nothing_comes_over_as_well(bench: Bench) -> None:
         ('raise FileNotFoundError(2, "no", "/x")', Cause.NO_SOURCE, "'/x': no"),
         ('raise PermissionError(13, "no")', Cause.NO_PERMISSION, "no"),
         ('yield "a", (b"bytes", "")', Cause.PROBE_FAILED, "TypeError: Object of type bytes is not JSON serializable"),
-        ('yield "a", (1, "")\n    yield "a", (1, "")', Cause.PROBE_FAILED, "ValueError: instance 'a' comes twice"),
+        ('yield "a", (1, "")\n    yield "a", (1, "")', Cause.PROBE_FAILED, "ValueError: instance 'a' is given twice"),
         ("raise SystemExit(5)", Cause.PROBE_FAILED, "SystemExit: 5"),
     ],
 )

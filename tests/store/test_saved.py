@@ -147,11 +147,11 @@ def test_rows_are_chosen_by_column_and_time(tmp_path: Path) -> None:
     [
         (lambda archive: archive.select(step="1min"), "expected the step that it was saved with, 10s"),
         (lambda archive: archive.select(stat="max"), "'max': not saved with this answer; expected mean, tmax"),
-        (lambda archive: archive.select(raw=True), "cannot answer 'raw'; expected an archive"),
-        (lambda archive: archive.select(boot=0), "cannot answer 'boot'; expected an archive"),
-        (lambda archive: archive.select(explain=True), "cannot answer 'explain'"),
+        (lambda archive: archive.select(raw=True), "cannot be used for 'raw'; expected an archive"),
+        (lambda archive: archive.select(boot=0), "cannot be used for 'boot'; expected an archive"),
+        (lambda archive: archive.select(explain=True), "cannot be used for 'explain'"),
         (lambda archive: archive.select("disk"), "there is no table"),
-        (lambda archive: archive.sql("select 1"), "cannot answer 'sql'"),
+        (lambda archive: archive.sql("select 1"), "cannot be used for 'sql'"),
         (lambda archive: archive.records("process"), "'process': not saved with this answer; expected series"),
     ],
 )  # fmt: skip

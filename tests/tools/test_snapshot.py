@@ -205,7 +205,7 @@ def test_sysmonctl_tells_what_happened_in_it_and_nothing_else(cut: str, capsys: 
     assert "disk error" in capsys.readouterr().out
     for words in (["status"], ["events", "--follow"]):
         assert ctl.main([*words, "--state-dir", cut]) == 1
-        assert f"{cut}: a snapshot" in one_line(capsys)
+        assert f"{cut}: nothing new happens in a snapshot" in one_line(capsys)
 
 
 def test_a_report_of_one_for_strangers_names_nobody(

@@ -82,7 +82,7 @@ def test_what_is_frozen_has_a_timer_that_thaws_it_and_thawing_takes_it_away(syst
     assert deed(systemd, unit, f"freeze(target, {LONG_S})") == f"froze {unit} for 10min"
     assert state(systemd, unit) == "frozen"
     assert systemd.shows(timer, "ActiveState") == "active"
-    assert "frozen already" in deed(systemd, unit, f"freeze(target, {LONG_S})")
+    assert "already frozen" in deed(systemd, unit, f"freeze(target, {LONG_S})")
     assert deed(systemd, unit, "thaw(target)") == f"thawed {unit}"
     assert state(systemd, unit) == "running"
     wait_until(lambda: systemd.shows(timer, "LoadState") == "not-found")
