@@ -64,11 +64,11 @@ def test_it_reads_another_machine(file: Path, tmp_path: Path, capsys: pytest.Cap
     [
         (
             'yield "a", (23.125, "x")',
-            "tried.py:7: row 'a', metric 'heat': 23.125 came; expected an integer of 64 bits",
+            "tried.py:7: row 'a', metric 'heat': 23.125; expected an integer of 64 bits",
         ),
-        ('yield "a", (True, "x")', "metric 'heat': True came"),
+        ('yield "a", (True, "x")', "metric 'heat': True; expected"),
         ('yield "a", (2**63, "x")', "expected an integer of 64 bits"),
-        ('yield "a", (1, 2)', "metric 'kind': 2 came; expected a text, or ABSENT"),
+        ('yield "a", (1, 2)', "metric 'kind': 2; expected a text, or ABSENT"),
         ('yield "a", (1,)', "row 'a': 1 values; expected 2: heat, kind"),
         ('yield "a", (1, "x")\n    yield "a", (1, "x")', "row 'a': given twice"),
         ("yield 5", "a row is 5; expected the name of an instance and its values"),

@@ -149,7 +149,7 @@ def test_without_bpf_nothing_is_looked_at_unless_asked_for(
     with busy(spin, "R") as runner:
         while runner not in look(probe, host, by_proc=True):
             pass  # Its turn comes.
-        assert (tmp_path / "thread_state.way").read_text().startswith("by /proc; not by BPF: the loader")
+        assert (tmp_path / "thread_state.way").read_text().startswith("by /proc; not by BPF: the BPF loader")
         with pytest.raises(FileNotFoundError):
             probe.records(host, full=False)
 
