@@ -27,7 +27,7 @@ DAILY: Mapping[str, tuple[str, ...]] = {
         "process": f"{_PROGRAM} cpu rss read_bytes written_bytes state unit",
         "thread": f"tid {_PROGRAM} cpu run_delay state last_cpu",
         "thread_state": f"tid {_PROGRAM} state wchan syscall_name functions",
-        "exits": f"{_PROGRAM} exit_code signal cpu peak_rss read_bytes written_bytes end start",
+        "exits": f"{_PROGRAM} signal_name exit_code signal cpu peak_rss read_bytes written_bytes end start",
     }.items()
 }
 

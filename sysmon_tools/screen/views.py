@@ -176,8 +176,8 @@ VIEWS = (
     ScreenView(
         "ended",
         "x",
-        (_sheet("processes", "exits", "end pid username comm exit_name cpu peak_rss read_bytes written_bytes command",
-                "end", reach_s=60),),
+        (_sheet("processes", "exits", "end pid username comm signal_name exit_name cpu peak_rss read_bytes"
+                " written_bytes command", "end", reach_s=60),),
     ),
     ScreenView(EVENTS_VIEW, "e", (_sheet("events", "event", "kind subject text", "time"),)),
     ScreenView(

@@ -258,8 +258,10 @@ EXITS = Table(
         sums=("cpu", "user", "system", "minor_faults", "major_faults", *_STORAGE),
         peaks=("peak_rss",),
         show=(
-            *("pid", "comm", "exe", "start", "end", "exit_code", "signal", "core_dumped", "ppid", "uid", "username"),
-            *("cgroup", "cgroup_path", "cpu", "user", "system", "peak_rss", "minor_faults", "major_faults", *_STORAGE),
+            # Of what a signal ended the exit code is 0, as if all had gone well.
+            *("pid", "comm", "exe", "start", "end", "signal_name", "exit_code", "signal", "core_dumped", "ppid"),
+            *("uid", "username", "cgroup", "cgroup_path", "cpu", "user", "system", "peak_rss"),
+            *("minor_faults", "major_faults", *_STORAGE),
         ),
         show_groups=("cpu", *_STORAGE),
         joins=(_USER, _CGROUP, _OWNER, _SIGNAL, _EXIT, _COMMAND, _COMMAND_OF_SENDER),

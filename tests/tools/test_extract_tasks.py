@@ -157,10 +157,10 @@ def test_steps_have_a_row_each(run: Run) -> None:
 
 def test_exits_begin_with_what_everybody_asks_for(run: Run) -> None:
     done = run("exits", FROM, TO, "--format=csv", "--no-comments")
-    assert done.out.startswith("time,pid,comm,exe,start,end,exit_code,signal,")
-    assert [(row["pid"], row["exit_code"], row["signal"], row["end"]) for row in done.rows] == [
-        ("50", "0", "9", "2025-03-01T11:01:43.900Z"),
-        ("9", "3", "0", "2025-03-01T11:01:48.700Z"),
+    assert done.out.startswith("time,pid,comm,exe,start,end,signal_name,exit_code,signal,")
+    assert [(row["pid"], row["exit_code"], row["signal_name"], row["end"]) for row in done.rows] == [
+        ("50", "0", "SIGKILL", "2025-03-01T11:01:43.900Z"),
+        ("9", "3", "", "2025-03-01T11:01:48.700Z"),
     ]
     # One line a process, whatever it calls itself, and no escape of a terminal.
     assert len(done.out.splitlines()) == 3

@@ -24,7 +24,7 @@ from sysmon_tools.screen.app import SysmonApp
 from sysmon_tools.screen.look import Around, Look
 from sysmon_tools.screen.question import Questions
 from sysmon_tools.screen.subjects import ProcessRow
-from sysmon_tools.screen.views import BY_KEY, EVENTS_VIEW, VIEWS
+from sysmon_tools.screen.views import BY_KEY, BY_NAME, EVENTS_VIEW, VIEWS
 from sysmon_tools.targets import GroupTarget
 from sysmond import history
 from sysmond.base import clock
@@ -179,11 +179,18 @@ def test_every_view_asks_for_columns_that_its_table_may_have(repository: Path) -
     """A column that is in no table of that name would never be shown."""
     documented = (repository / "docs/metrics.md").read_text(encoding="utf-8")
     derived = (
-        "instance count username unit user_unit container cgroup_path exe command syscall_name exit_name functions"
+        "instance count username unit user_unit container cgroup_path exe command syscall_name signal_name exit_name"
+        " functions"
     )
     known = {*documented.split("`"), *derived.split(), "kind", "subject", "text", "start"}
     asked = {column for view in VIEWS for sheet in view.sheets for column in sheet.columns}
     assert asked - known == set()
+
+
+def test_a_process_that_a_signal_ended_does_not_look_like_a_success() -> None:
+    """Its exit code is 0: the name of the signal stands before it, where a narrow terminal has it, too."""
+    (sheet,) = BY_NAME["ended"].sheets
+    assert sheet.columns[:6] == ("end", "pid", "username", "comm", "signal_name", "exit_name")
 
 
 def test_rows_come_from_the_largest_and_turned_round_from_the_smallest(archive: Archive) -> None:

@@ -123,6 +123,7 @@ def test_no_line_is_wider_than_the_terminal_and_what_was_left_out_is_said(column
 
 
 def test_where_there_is_no_room_the_least_wanted_columns_are_left_out() -> None:
+    assert daily.rank("exits", "signal_name") < daily.rank("exits", "exit_code")
     assert daily.rank("disk", "utilization") < daily.rank("disk", "reads") < daily.rank("disk", "discards:sum")
     names = ("transfers", "queue_length", "read_bytes", "utilization")
     shown = lines(result(*(gauge(f"disk/{name}@sda", [1, 2]) for name in names)), 45, is_chosen=True)
