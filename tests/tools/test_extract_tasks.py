@@ -105,6 +105,19 @@ def test_the_first_processes_of_a_range(run: Run) -> None:
     assert (done.code, done.err) == (0, "")
 
 
+def test_the_column_that_orders_rows_is_shown(run: Run) -> None:
+    done = run("process", FROM, TO, "--top=2", "--by=rss", "--format=csv", "--no-comments")
+    assert done.out.splitlines()[0].startswith("time,pid,comm,username,rss,cpu,cpu:sum,rss:last,")
+    amounts = [float(row["rss"]) for row in done.rows]
+    assert amounts == sorted(amounts, reverse=True)
+    # What is shown anyway stays where it is, and whoever names columns gets those.
+    for words in (("--by=cpu:sum",), ("--by=rss", "--columns=pid,cpu,cpu:sum")):
+        assert "pid,cpu,cpu:sum" in run("process", FROM, TO, *words, "--format=csv").out.replace(",comm,username", "")
+    grouped = run("process", FROM, TO, "--group-by=comm", "--by=threads", "--format=csv", "--no-comments")
+    assert grouped.out.startswith("time,comm,")
+    assert ",threads," in grouped.out.splitlines()[0]
+
+
 def test_a_table_for_people_has_no_time_where_there_is_but_one(run: Run) -> None:
     done = run("process", FROM, TO, "--columns=pid,comm,cpu", "--format=table")
     assert done.out.splitlines() == [

@@ -109,6 +109,7 @@ def asked(request: Request, offer: Offer) -> Question:
         chosen = [*groups, *([] if labels else [count]), *chosen]
     by = next((spec for spec in groups if spec.label == by_label), None)
     by = by or (offer.find([by_label])[0] if by_label else offer.by(grouped=bool(groups)))
+    chosen = _with_order(chosen, by) if by_label and not labels else chosen
     if groups:
         for spec in dict.fromkeys([*chosen, by]):
             is_amount = offered.is_amount(offer.table, spec)
@@ -149,6 +150,14 @@ def check_has_statistics(table: str, stats: Sequence[str]) -> None:
     if stats:
         expected = "expected none, since each of its rows is one event"
         raise UsageError(f"table {table!r} has no statistic {stats[0]!r}; {expected}")
+
+
+def _with_order(chosen: Sequence[Spec], by: Spec) -> list[Spec]:
+    """Default columns, with the one by which rows are put in order, unless it is there: before all other amounts."""
+    if (by.name, by.stat) in {(spec.name, spec.stat) for spec in chosen}:
+        return list(chosen)
+    begin = next((at for at, spec in enumerate(chosen) if spec.semantics is not Semantics.STATE), len(chosen))
+    return [*chosen[:begin], by, *chosen[begin:]]
 
 
 def _with_asked(offer: Offer, chosen: Sequence[Spec], stats: Sequence[str]) -> list[Spec]:
