@@ -141,6 +141,8 @@ def test_sql_has_them_where_they_are_named(folders: Folders) -> None:
     ]  # fmt: skip
     plain = asked_by_sql(folders, "select column_name from (describe select * from process)")
     assert plain
+    size = "select estimated_size from duckdb_tables() where table_name = 'process'"
+    assert asked_by_sql(folders, f"{size} and exists (describe process)") == [[0]]
     assert not [name for (name,) in plain if name.endswith("_percent")]
 
 

@@ -356,3 +356,15 @@ def test_a_column_that_there_is_not_is_answered_by_those_that_there_are(
     with pytest.raises(subprocess.CalledProcessError) as failure:
         asked_by_sql(machine.folders, query)
     assert failure.value.stderr.rstrip().endswith(said)
+
+
+@pytest.mark.parametrize("table", ["disk", "disk_10s"])
+def test_columns_are_described_without_a_row(machine: Machine, table: str) -> None:
+    described = asked_by_sql(machine.folders, f"select column_name, column_type from (describe {table})")
+    assert ("queue", "DOUBLE") in [tuple(row) for row in described]
+    size = f"select distinct estimated_size from duckdb_tables() where table_name = '{table}'"
+    assert asked_by_sql(machine.folders, f"{size} and exists (describe {table})") == [[0]]
+    # Beside a mention of which rows are wanted, they are there.
+    [[rows]] = asked_by_sql(machine.folders, f"{size} and exists (describe {table}) and exists (from {table})")
+    assert rows > 0
+    assert asked_by_sql(machine.folders, f"select count(*) > 0 from (summarize {table}) where count > 0") == [[True]]

@@ -27,6 +27,8 @@ ONE_SELECT = "expected a single SELECT"
 _NO_SELECT = {"MULTI": "PIVOT without IN (...)", "LOAD": "INSTALL or LOAD", "CALL": "CALL or CHECKPOINT"}
 # What SHOW, which DuckDB takes for a SELECT, may ask for: tables and databases, of which it has what a query names.
 _OF_TABLES = frozenset({"SHOW_SPECIAL", "SHOW_FROM"})
+# What only names columns and their types: no row changes that.
+_DESCRIBE = "DESCRIBE"
 
 Tree = dict[str, Any]
 
@@ -39,12 +41,16 @@ class Span(NamedTuple):
 
 
 class Named(NamedTuple):
-    """What a query names, in lower case. ``whole``: of which tables it names all columns. ``spans``: by table."""
+    """What a query names, in lower case. ``whole``: of which tables it names all columns. ``spans``: by table.
+
+    ``described``: the tables of which it wants columns and types alone, so that no row is read.
+    """
 
     tables: frozenset[str]
     columns: frozenset[str]
     whole: frozenset[str]
     spans: Mapping[str, Span]
+    described: frozenset[str] = frozenset()
 
     def columns_of(self, table: str) -> frozenset[str] | None:
         """The columns of a table that are named; None for all."""
@@ -82,7 +88,14 @@ def read(opened: "duckdb.DuckDBPyConnection", query: str) -> Named:
         columns.update(str(name).lower() for name in node.get("using_columns") or ())
     # The name of a relation by itself is a row of it.
     whole = tables if alone & aliases else _whole(parsed)
-    return Named(frozenset(tables), frozenset(columns), frozenset(whole), _spans(opened, parsed, tables))
+    spans, described = _spans(opened, parsed, tables), frozenset(tables - _with_rows(parsed))
+    return Named(frozenset(tables), frozenset(columns), frozenset(whole), spans, described)
+
+
+def _with_rows(parsed: Tree) -> set[str]:
+    """The tables of which rows are wanted: those that are named elsewhere than in a DESCRIBE."""
+    nodes = _nodes(parsed, beside=_DESCRIBE, key="show_type")
+    return {str(node["table_name"]).lower() for node in nodes if node.get("type") == "BASE_TABLE"}
 
 
 def _whole(parsed: Tree) -> set[str]:
@@ -96,12 +109,12 @@ def _whole(parsed: Tree) -> set[str]:
     return whole
 
 
-def _nodes(tree: Any, beside: str = "") -> Iterator[Tree]:  # noqa: ANN401  JSON
-    """Every object in a tree, however deep; ``beside``: not those of this type, nor what is in them."""
+def _nodes(tree: Any, beside: str = "", key: str = "type") -> Iterator[Tree]:  # noqa: ANN401  JSON
+    """Every object in a tree, however deep; ``beside``: not those of this type (by ``key``), nor what is in them."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, dict) and not (beside and node.get("type") == beside):
+        if isinstance(node, dict) and not (beside and node.get(key) == beside):
             yield node
             waiting.extend(node.values())
         elif isinstance(node, list):

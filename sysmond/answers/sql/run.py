@@ -252,7 +252,7 @@ class _Source:
                 )
             self.columns[name] = [*of_long.of_rows(name, source.offer, None).types]
             relation = of_long.of_rows(name, offer, self._named.columns_of(name))
-            self._insert(relation, of_long.rows(source, offer, relation))
+            self._insert(relation, () if name in self._named.described else of_long.rows(source, offer, relation))
             own_events = source.meanings
             if source.has_buckets and self._times.start_ns != -timespec.FOREVER_NS:
                 text = f"of a part of the range only buckets are left; {table}_{COARSE[0]} has them"
@@ -300,9 +300,11 @@ class _Source:
                     make = of_wide.of_buckets if step else of_wide.of_rows
                     self.columns[name] = [*make(name, mine, None).types]
                     relation = make(name, mine, named, () if named is None else line.derived(table))
-                    if step:
+                    pieces: Iterable[Mapping[str, Array]] = ()
+                    is_read = name not in self._named.described
+                    if is_read and step:
                         pieces = of_wide.buckets(line, table, relation, span, boot, gaps_read, TIERS_NS[step])
-                    else:
+                    elif is_read:
                         pieces = of_wide.rows(line, table, relation, span, boot, gaps_read)
                     self._insert(relation, pieces)
                     when = self._times._replace(start_ns=span[0], end_ns=span[1])
