@@ -272,7 +272,7 @@ class Result(NamedTuple):
         try:
             import pandas as pd  # noqa: PLC0415  pandas is optional, and 300 ms to import
         except ImportError as missing:
-            raise not_installed("pandas", "pandas") from missing
+            raise not_installed("pandas") from missing
         labels = self.labels()
 
         def series(column: Column) -> "pd.Series[Any]":
@@ -299,7 +299,7 @@ class Result(NamedTuple):
         try:
             import pyarrow as pa  # noqa: PLC0415  pyarrow is optional, and 100 ms to import
         except ImportError as missing:
-            raise not_installed("pyarrow", "arrow") from missing
+            raise not_installed("pyarrow") from missing
         import json  # noqa: PLC0415  as above
 
         moment = pa.timestamp("ns", "UTC")
@@ -343,7 +343,7 @@ class Result(NamedTuple):
         try:
             import xarray as xr  # noqa: PLC0415  xarray is optional, and 500 ms to import
         except ImportError as missing:
-            raise not_installed("xarray", "xarray") from missing
+            raise not_installed("xarray") from missing
 
         def values(column: Column) -> NDArray[Any]:
             if column.texts is not None:
@@ -364,9 +364,9 @@ class Result(NamedTuple):
         return [column.label if several else column.path for column in self.columns]
 
 
-def not_installed(library: str, extra: str) -> Error:
-    """Say that a library is missing which only some answers need, and how to get it."""
-    return Error(f"{library} is not installed; 'pip install sysmond[{extra}]' adds it")
+def not_installed(library: str) -> Error:
+    """Say that a library is missing which only some answers need, and how to get it, wherever sysmond came from."""
+    return Error(f"{library} is not installed; 'pip install {library.lower()}' in sysmond's environment adds it")
 
 
 def polars_of(to_arrow: "Callable[[], pa.Table]") -> "pl.DataFrame":
@@ -377,7 +377,7 @@ def polars_of(to_arrow: "Callable[[], pa.Table]") -> "pl.DataFrame":
     try:
         import polars as pl  # noqa: PLC0415  polars is optional, and 100 ms to import
     except ImportError as missing:
-        raise not_installed("polars", "polars") from missing
+        raise not_installed("polars") from missing
     frame = pl.from_arrow(to_arrow())
     assert isinstance(frame, pl.DataFrame)  # noqa: S101  of a table it makes nothing else
     return frame

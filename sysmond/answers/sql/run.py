@@ -81,7 +81,7 @@ class SqlAnswer(NamedTuple):
         try:
             import pyarrow as pa  # noqa: PLC0415  optional, and 100 ms to import
         except ImportError as missing:
-            raise not_installed("pyarrow", "arrow") from missing
+            raise not_installed("pyarrow") from missing
 
         def array(cells: Sequence[object]) -> Any:  # noqa: ANN401  an array of a library without types
             if any(isinstance(cell, SqlTime) for cell in cells):
@@ -107,7 +107,7 @@ class SqlAnswer(NamedTuple):
         try:
             import pandas as pd  # noqa: PLC0415  optional, and 300 ms to import
         except ImportError as missing:
-            raise not_installed("pandas", "pandas") from missing
+            raise not_installed("pandas") from missing
 
         def series(cells: Sequence[object]) -> "pd.Series[Any]":
             if any(isinstance(cell, SqlTime) for cell in cells):
@@ -134,7 +134,7 @@ def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request:
     try:
         import duckdb  # noqa: PLC0415  optional, and 30 ms to import
     except ImportError as missing:
-        raise not_installed("DuckDB", "sql") from missing
+        raise not_installed("DuckDB") from missing
     with (
         tempfile.TemporaryDirectory(prefix="sysmond-sql-") as folder,
         closing(Census(folders, classes)) as census,
