@@ -15,7 +15,7 @@ from sysmon_tools import presets
 from sysmon_tools.output import add_format
 from sysmon_tools.quantities import with_unit
 from sysmond.base import timespec
-from sysmond.errors import Error, UsageError
+from sysmond.errors import Error, TooManySeriesError, UsageError
 
 if TYPE_CHECKING:
     from sysmond.base.clock import Relation
@@ -130,13 +130,16 @@ def _series(
 def _means(archive: "Archive", paths: Sequence[str], start_ns: int, end_ns: int) -> dict[str, tuple[str, float]]:
     """The unit and the mean of each series that has a value.
 
-    :raises UsageError: for a path that somebody named and that there is not.
+    :raises UsageError: for a path that somebody named and that there is not, or that means too many series.
     """
     wanted = list(paths)
     if not wanted:
         there = {entry.path.partition("/")[0] for entry in archive.catalogue()}
         wanted = [path for path in presets.paths([*presets.PRESETS]) if path.partition("/")[0] in there]
-    result = archive.select(*wanted, start=start_ns, end=end_ns, summary=True)
+    try:
+        result = archive.select(*wanted, start=start_ns, end=end_ns, summary=True)
+    except TooManySeriesError as refused:
+        raise UsageError(f"{refused}; without PATH programs and units are compared, too") from refused
     means = {
         column.path: (column.unit, float(column.values[0]))
         for column in result.columns

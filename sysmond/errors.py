@@ -3,7 +3,8 @@
 
 Error                   1   failure
 ├── UsageError          2   the command line, a path, a time, a unit, the configuration
-│   └── ConfigError     2   … with file, line, key, value and what would be right
+│   ├── ConfigError     2   … with file, line, key, value and what would be right
+│   └── TooManySeriesError  2   a path means more series than an answer may have
 ├── NotPermittedError  77   the user may not do that
 ├── BusyError           1   somebody else holds it
 ├── TooMuchError        1   a bound is reached
@@ -43,6 +44,10 @@ class UsageError(Error):
 
 class ConfigError(UsageError):
     """A configuration file says something it must not."""
+
+
+class TooManySeriesError(UsageError):
+    """A path means more series than an answer may have."""
 
 
 class NotPermittedError(Error):

@@ -27,7 +27,7 @@ from sysmond.base.model import ABSENT, START, Semantics, Sensitivity, series_pat
 from sysmond.base.paths import Pattern
 from sysmond.base.result import TIME_SCALE, Array, Column, Explanation, Int64Array, Result
 from sysmond.base.timespec import FOREVER_NS
-from sysmond.errors import UsageError, nearest
+from sysmond.errors import TooManySeriesError, UsageError, nearest
 from sysmond.machine.folders import Folders
 from sysmond.store import events
 from sysmond.store.census import Census
@@ -250,7 +250,7 @@ def _instances(things: Int64Array, key: Sequence[str], pattern: Pattern) -> dict
 
 def _check_size(pattern: Pattern, series: int, times: int) -> None:
     if series > SERIES_MAX:
-        raise UsageError(
+        raise TooManySeriesError(
             f"path {pattern.text!r}: {series} series; expected at most {SERIES_MAX}: name instances or metrics, or ask "
             "for a shorter range"
         )

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,9 @@ from sysmond.base import clock, timespec
 from sysmond.base.clock import SECOND_NS
 from sysmond.errors import UsageError
 from sysmond.machine.folders import Folders
-from tests.support.longarchive import BOOTED_NS
+from sysmond.tasks.tables import PROCESS
+from tests.support.longarchive import BOOTED_NS, Row, put, stretch
+from tests.support.machine import Machine
 from tests.support.stall import FIRST_S, STALL, stuck
 from tests.support.usage import one_line
 
@@ -103,3 +106,19 @@ def test_what_nobody_would_notice_does_not_matter() -> None:
     assert not Difference("a", "%", 0, 0.1).matters  # Little is done at all.
     assert not Difference("a", "B", 10 << 30, 10.5 * (1 << 30)).matters  # It differs by little.
     assert Difference("a", "B", 0, 0).share == 0
+
+
+def test_of_more_processes_than_can_be_compared_programs_are_offered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Machine(tmp_path)
+    rows: list[tuple[int, Row]] = [
+        (second, {"pid": pid, "start": SECOND_NS, "comm": "x", "cpu": second * pid})
+        for second in range(3)
+        for pid in range(1, 1501)
+    ]
+    put(made.folders, stretch(PROCESS, range(10, 13), rows), 1)
+    assert run(made.folders, "-100y..now", "-100y..now", "process/cpu") == UsageError.exit_code
+    said = one_line(capsys)
+    assert "series; expected at most 1000: name instances or metrics" in said
+    assert said.endswith("; without PATH programs and units are compared, too\n")
