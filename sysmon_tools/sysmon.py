@@ -18,6 +18,7 @@ from sysmond.base.terminal import put, say
 from sysmond.errors import EXIT_PARTIAL, Error, NotPermittedError, UsageError
 from sysmond.machine import recorders
 from sysmond.machine.commandline import Parser
+from sysmond.machine.lock import elsewhere
 
 if TYPE_CHECKING:
     from sysmon_tools.moment import View
@@ -181,8 +182,9 @@ def _run(options: argparse.Namespace) -> int:
         archive = history.open(
             state_dir=options.state_dir, runtime_dir=options.runtime_dir, user=options.user, system=options.system
         )
-        if is_sampling and not archive.boots():
-            raise Error("nothing is recorded")
+        said = elsewhere(archive.place)
+        if (is_sampling or said) and not archive.boots():
+            raise Error(f"{archive.state_dir}: nothing recorded yet{said}")
     except NotPermittedError:
         raise
     except Error:
@@ -239,9 +241,11 @@ def _beginning(archive: "Archive", options: argparse.Namespace) -> "tuple[View |
         return View(options.at_ns), ""
     if last := last_view(archive):
         return last, ""
-    if recorders.is_recording(archive.place) or (last_ns := archive.last_ns()) is None:
+    said = elsewhere(archive.place).removeprefix("; ")
+    is_live = not said and recorders.is_recording(archive.place)
+    if is_live or (last_ns := archive.last_ns()) is None:
         return None, ""
-    return View(last_ns - NOW_BACK_NS), NOBODY_RECORDS
+    return View(last_ns - NOW_BACK_NS), said or NOBODY_RECORDS
 
 
 def _sample(options: argparse.Namespace) -> None:

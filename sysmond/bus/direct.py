@@ -20,6 +20,7 @@ from sysmond.bus.wire.values import clean
 from sysmond.errors import CorruptError, Error, NotPermittedError
 from sysmond.machine import recorders
 from sysmond.machine.folders import Folders
+from sysmond.machine.lock import elsewhere
 from sysmond.plan.plan import read
 from sysmond.plan.settings import Settings, plan_file
 from sysmond.ring.newest import Follower
@@ -37,8 +38,13 @@ class Direct:
     def __init__(self, place: Folders, *, user: bool) -> None:
         """``place``: its folders.
 
-        :raises Error: where no recorder runs there. :raises NotPermittedError: where we may not look.
+        :raises Error: where no recorder runs there, also where one writes to the state folder that has another runtime
+            folder. :raises NotPermittedError: where we may not look.
         """
+        # A state folder has a copy of the plan, and the lock of who writes to it: that alone would answer for a
+        # recorder whose parts are not there.
+        if said := elsewhere(place).removeprefix("; "):
+            raise Error(f"{place.state}: {said}")
         self._place = place
         settings = Settings(place, user=user)
         try:

@@ -58,14 +58,14 @@ def asked(*, user: bool, state_dir: str | None, runtime_dir: str | None, or_file
     """Say where that lies which somebody asks about: as ``ours``, but a state folder named alone is read alone.
 
     It is its own runtime folder then, unless it is the one that a recorder of this machine writes to; so is one file,
-    where that may be named (``or_file``).
+    where that may be named (``or_file``). A runtime folder named alone has the state folder of its recorder.
 
     :raises UsageError: as ``choose``. :raises Error: where what is named is no folder. :raises NotPermittedError: where
         we may not look.
     """
     chosen = ours(user=user, state_dir=state_dir, runtime_dir=runtime_dir)
     if state_dir is None:
-        return chosen
+        return chosen if runtime_dir is None else chosen._replace(state=_state_of(chosen.runtime) or chosen.state)
     if os.path.isfile(chosen.state):
         from sysmond.machine import snapshot_file  # noqa: PLC0415  most archives are folders
 
@@ -87,6 +87,20 @@ def asked(*, user: bool, state_dir: str | None, runtime_dir: str | None, or_file
     except OSError as failure:
         raise _refusal(chosen.state, failure, "expected a state folder of sysmond") from failure
     return chosen
+
+
+def _state_of(runtime: str) -> str:
+    """The state folder that the recorder of a runtime folder writes to, or wrote to last; empty where none is shown.
+
+    A link of a stranger's leads nobody to what is not the stranger's own.
+    """
+    link = f"{runtime}/{STATE_LINK}"
+    try:
+        state, owner = os.readlink(link), os.lstat(link).st_uid
+        is_trusted = owner in trusted_uids() or owner == os.stat(link).st_uid
+    except OSError:
+        return ""
+    return state if is_trusted and os.path.isabs(state) else ""
 
 
 def _is_same(link: str, folder: str) -> bool:

@@ -70,7 +70,7 @@ def elsewhere(place: Folders) -> str:
     if not process:
         return ""
     runtime = _runtime_of(process, place.state)
-    if runtime == place.runtime or (not runtime and place.runtime != place.state):
+    if _is_same(runtime, place.runtime) or (not runtime and place.runtime != place.state):
         return ""
     option = f"--runtime-dir={runtime}" if runtime else "its --runtime-dir"
     return f"; process {process} records there and holds the rest in RAM: expected {option}, too"

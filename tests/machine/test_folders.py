@@ -97,6 +97,30 @@ def test_a_state_folder_named_alone_is_read_alone_but_by_its_recorder(
     assert folders.asked(user=True, state_dir=None, runtime_dir=None).runtime == f"{mine}/sysmond"
 
 
+def test_a_runtime_folder_named_alone_has_the_state_folder_of_its_recorder(tmp_path: Path) -> None:
+    place = Folders(f"{tmp_path}/state", f"{tmp_path}/run")
+    Path(place.runtime, "archiver").mkdir(parents=True)
+
+    def meant() -> str:
+        return folders.asked(user=True, state_dir=None, runtime_dir=place.runtime).state
+
+    assert meant() != place.state
+    folders.link_state(place)
+    assert meant() == place.state  # Also while there is no such folder yet.
+
+
+@needs_root
+def test_a_strangers_link_in_a_runtime_folder_leads_only_to_what_is_the_strangers(tmp_path: Path) -> None:
+    place = Folders(f"{tmp_path}/state", f"{tmp_path}/run")
+    for folder in (place.state, f"{place.runtime}/archiver"):
+        Path(folder).mkdir(parents=True)
+    folders.link_state(place)
+    os.chown(f"{place.runtime}/{folders.STATE_LINK}", 65534, 65534, follow_symlinks=False)
+    assert folders.asked(user=False, state_dir=None, runtime_dir=place.runtime).state != place.state
+    os.chown(place.state, 65534, 65534)
+    assert folders.asked(user=False, state_dir=None, runtime_dir=place.runtime).state == place.state
+
+
 @needs_root
 def test_a_folder_that_nobody_may_enter_is_a_refusal(tmp_path: Path) -> None:
     closed = Path(tempfile.mkdtemp())

@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from sysmon_tools import ctl
 from sysmon_tools.commands import DEFAULT
+from sysmond.errors import Error
 from sysmond.sources.kmsg import KINDS, OTHER, kind_of, parse
 from tests.support.waiting import HANG_S, wait_until
 from tests.support.whole import Asker, ProgramRun, Recorder, a_recorder, cannot_ask, run_as
@@ -267,3 +269,18 @@ def test_a_follower_ends_with_its_recorder() -> None:
             said = following.communicate(timeout=HANG_S)[1]
     assert following.returncode == 1
     assert "no recorder is running there" in said
+
+
+def test_who_names_a_state_folder_alone_is_told_of_the_runtime_folder(recorder: Recorder) -> None:
+    [daemon] = recorder.processes
+    state = ("--state-dir", recorder.folders.state)
+    said = f"process {daemon.pid} records there and holds the rest in RAM: expected --runtime-dir="
+    said = f"{recorder.folders.state}: {said}{recorder.folders.runtime}, too\n"
+    for words in (["status"], ["events"], ["mark", "text"], ["flush"], ["list", "probes"]):
+        refused = run_as(None, partial(ctl.main, [*words, *state]))
+        assert (refused.code, refused.out, refused.err) == (Error.exit_code, b"", f"sysmonctl: {said}")
+
+
+def test_a_runtime_folder_alone_has_the_archive_of_its_recorder(recorder: Recorder) -> None:
+    status = run_as(None, lambda: ctl.main(["status", "--json", "--runtime-dir", recorder.folders.runtime]))
+    assert json.loads(status.out)["state_dir"] == recorder.folders.state

@@ -23,7 +23,8 @@ from sysmond.base.model import Cause
 from sysmond.base.result import Event, Gap
 from sysmond.errors import Error, UsageError
 from sysmond.history import Archive
-from sysmond.machine.folders import Folders
+from sysmond.machine.folders import Folders, link_state
+from sysmond.machine.lock import only_one
 from tests.support.longarchive import BOOTED_NS
 from tests.support.screens import PICTURE, each_after, picture
 from tests.support.stall import FIRST_S, SECONDS, STALL_NS, stuck
@@ -204,6 +205,24 @@ def test_where_no_recorder_runs_it_opens_at_the_last_moment_and_says_so(
     assert said.err == "sysmon: no recorder runs: this is the last that was recorded; 'sysmond' starts one\n"
     cpu = next(line for line in said.out.splitlines() if line.startswith("CPU "))
     assert "%" in cpu
+
+
+def test_a_recorder_with_a_runtime_folder_of_its_own_is_named(
+    folders: Folders, runtime: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (runtime / "archiver").mkdir()
+    (runtime / "empty").mkdir()
+    named = f"process {os.getpid()} records there and holds the rest in RAM: expected --runtime-dir={runtime}, too"
+    for (state, other), code, said in (
+        ((f"{runtime}/empty", f"{runtime}/empty"), Error.exit_code, f"{runtime}/empty: nothing recorded yet; {named}"),
+        (folders, 0, named),  # What is there is shown.
+    ):
+        link_state(Folders(state, str(runtime)))
+        with only_one(state), only_one(str(runtime)):
+            assert sysmon.main(["--plain", "--state-dir", state, "--runtime-dir", other]) == code
+            printed = capsys.readouterr()
+            assert printed.err == f"sysmon: {said}\n"
+            assert bool(printed.out) == (code == 0)
 
 
 def test_what_says_nothing_of_unicode_gets_ascii(folders: Folders) -> None:
