@@ -2,12 +2,10 @@
 """Reads a probe once, without any recorder, and shows what came: for who writes one."""
 
 import argparse
-import inspect
 import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from functools import partial
 from typing import Any
 
 from sysmond.base.model import ABSENT, Absence, Metric, Sensitivity
@@ -18,6 +16,7 @@ from sysmond.plan import plugins
 from sysmond.plan.plan import as_declared, builtin
 from sysmond.probe import Host, Probe, absence_of
 from sysmond.records import Records
+from sysmond.sampler.own_place import own_place
 from sysmond.sampler.source import with_options
 
 INT64_MAX = 2**63 - 1
@@ -96,13 +95,8 @@ def _timed(probe: Probe, host: Host) -> tuple[Any, float]:
 def _refusal(probe: Probe, problem: Exception) -> Error:
     """What it means that a reading raised: where, what, and which gap readers would see."""
     absence = absence_of(problem)
-    where, call = _place_of(probe), problem.__traceback__
-    while call is not None:  # The innermost that is the probe's own.
-        if call.tb_frame.f_code.co_filename == _file_of(probe):
-            where = f"{_file_of(probe)}:{call.tb_lineno}"
-        call = call.tb_next
     kind = NotPermittedError if isinstance(problem, PermissionError) else Error
-    return kind(f"{where}: {absence.detail}; readers would see a gap: {absence.cause}")
+    return kind(f"{_place_of(probe, problem)}: {absence.detail}; readers would see a gap: {absence.cause}")
 
 
 def _check(probe: Probe, rows: Sequence[Any]) -> None:
@@ -122,8 +116,12 @@ def _check(probe: Probe, rows: Sequence[Any]) -> None:
         names.add(name)
         if isinstance(values, Absence):
             continue
+        expected = ", ".join(metric.name for metric in metrics)
+        if not isinstance(values, (tuple, list)):
+            is_one = len(metrics) == 1
+            form = f"a tuple of 1, ({expected},) with its comma" if is_one else f"a tuple of {len(metrics)}: {expected}"
+            raise Error(f"{said}: {values!r:.80} came for its values; expected {form}")
         if len(values) != len(metrics):
-            expected = ", ".join(metric.name for metric in metrics)
             raise Error(f"{said}: {len(values)} values; expected {len(metrics)}: {expected}")
         for metric, value in zip(metrics, values, strict=True):
             if right := _right(metric, value):
@@ -160,21 +158,5 @@ def _scaled(value: int, scale: int) -> str:
     return f"{sign}{whole}.{rest:0{scale}d}" if scale else f"{sign}{whole}"
 
 
-def _file_of(probe: Probe) -> str:
-    return _place(probe)[0]
-
-
-def _place_of(probe: Probe) -> str:
-    return "{}:{}".format(*_place(probe))
-
-
-def _place(probe: Probe) -> tuple[str, int]:
-    """File and line of the function that reads; of what has none, as one made by a library, the table instead."""
-    function: Any = probe.records or probe.read
-    while isinstance(function, partial):
-        function = function.func
-    function = inspect.unwrap(function)
-    for candidate in (function, getattr(function, "__func__", None), type(function).__call__):
-        if inspect.isfunction(candidate):
-            return candidate.__code__.co_filename, candidate.__code__.co_firstlineno
-    return f"table {probe.table.name}", 1
+def _place_of(probe: Probe, problem: Exception | None = None) -> str:
+    return "{}:{}".format(*own_place(probe, problem))

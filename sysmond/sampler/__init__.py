@@ -12,5 +12,5 @@ that may hang is read in a process of its own, ``blocking_reader``; ``blocking_r
 notices; the others are read in one thread, as ``turns`` has it. Of devices that come and go the background lane hears
 by ``device_events``; ``changes`` says which of the rows that it reads are events, too, compared at first with the
 ``last_rows`` of the lane before it; ``easing`` is why it reads more seldom than planned, and ``bursts`` why it reads
-threads more often for a while.
+threads more often for a while. ``own_place`` finds the line of a probe that is at fault.
 """

@@ -4,6 +4,7 @@
 Standard library only: the real-time lane reads by this.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
@@ -17,6 +18,7 @@ from sysmond.probe import Host, Probe, absence_of
 from sysmond.records import Records, record_bytes
 from sysmond.ring.frame import Layout
 from sysmond.ring.writer import RingWriter
+from sysmond.sampler.own_place import own_place
 from sysmond.sampler.self_cost import SELF, Cost
 
 if TYPE_CHECKING:
@@ -184,7 +186,12 @@ class Source:
                     lacking.append(row.of_instance(self.table, name))
                 values += self._nothing
             else:
-                values += row
+                try:
+                    values += row
+                except TypeError as problem:  # One value that is no tuple, most of all.
+                    file, line = own_place(self.probe)
+                    where = f"{os.path.basename(file)}:{line}: row {name!r}"
+                    raise TypeError(f"{where}: {row!r:.80} came for its values; expected a tuple") from problem
         return Reading(self.checked(names), values, tuple(lacking))
 
     def _take(self) -> Pieces:

@@ -71,6 +71,7 @@ def test_it_reads_another_machine(file: Path, tmp_path: Path, capsys: pytest.Cap
         ('yield "a", (1, 2)', "metric 'kind': 2; expected a text, or ABSENT"),
         ('yield "a", (1,)', "row 'a': 1 values; expected 2: heat, kind"),
         ('yield "a", (1, "x")\n    yield "a", (1, "x")', "row 'a': given twice"),
+        ('yield "a", (1)', "tried.py:7: row 'a': 1 came for its values; expected a tuple of 2: heat, kind"),
         ("yield 5", "a row is 5; expected the name of an instance and its values"),
         (
             'yield "a", (int("x"), "x")',

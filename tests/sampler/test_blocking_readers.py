@@ -114,6 +114,11 @@ def test_why_an_instance_has_nothing_comes_over_as_well(bench: Bench) -> None:
         ('raise PermissionError(13, "no")', Cause.NO_PERMISSION, "no"),
         ('yield "a", (b"bytes", "")', Cause.PROBE_FAILED, "TypeError: Object of type bytes is not JSON serializable"),
         ('yield "a", (1, "")\n    yield "a", (1, "")', Cause.PROBE_FAILED, "ValueError: instance 'a' is given twice"),
+        (
+            'yield "a", (1)',
+            Cause.PROBE_FAILED,
+            "TypeError: odd.py:11: row 'a': 1 came for its values; expected a tuple",
+        ),
         ("raise SystemExit(5)", Cause.PROBE_FAILED, "SystemExit: 5"),
     ],
 )
