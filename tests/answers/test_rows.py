@@ -460,12 +460,13 @@ def test_programs_are_joined_where_they_may_be_read(folders: Folders) -> None:
     programs = [(1, process(9, 100.2, exe="/usr/bin/new", command="new --fast")), (0, process(9, 50, exe="/bin/older"))]
     put(folders, stretch(COMMAND, range(100, 110), programs, sensitivity=Sensitivity.RESTRICTED), 1)
     found = ask(folders, "exits", start=100, end=110)
-    assert [column.path for column in found.columns][:7] == [
+    assert [column.path for column in found.columns][:8] == [
         "pid",
         "comm",
         "exe",
         "start",
         "end",
+        "signal_name",
         "exit_code",
         "signal",
     ]
