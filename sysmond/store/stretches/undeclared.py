@@ -84,8 +84,9 @@ BUILT_IN: Mapping[str, Mapping[str, Any]] = {
         "peaks": ("peak_rss",),
         "ended_by": None,
         "show": (
-            *("pid", "comm", "exe", "start", "end", "exit_code", "signal", "core_dumped", "ppid", "uid", "username"),
-            *("cgroup", "cgroup_path", "cpu", "user", "system", "peak_rss", "minor_faults", "major_faults", *_STORAGE),
+            *("pid", "comm", "exe", "start", "end", "signal_name", "exit_code", "signal", "core_dumped", "ppid"),
+            *("uid", "username", "cgroup", "cgroup_path", "cpu", "user", "system", "peak_rss"),
+            *("minor_faults", "major_faults", *_STORAGE),
         ),
         "show_groups": ("cpu", *_STORAGE),
     },
