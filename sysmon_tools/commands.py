@@ -175,13 +175,13 @@ async def _list_pins(client: Client) -> CommandOutput:
 async def enable(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Let a probe record."""
     await client.call("EnableProbe", "sa{sv}", options.name, NO_OPTIONS)
-    return await _changed(client, options.name)
+    return await _switched(client, options.name)
 
 
 async def disable(client: Client, options: argparse.Namespace) -> CommandOutput:
     """Let a probe record no more."""
     await client.call("DisableProbe", "sa{sv}", options.name, NO_OPTIONS)
-    return await _changed(client, options.name)
+    return await _switched(client, options.name)
 
 
 async def set_(client: Client, options: argparse.Namespace) -> CommandOutput:
@@ -192,12 +192,10 @@ async def set_(client: Client, options: argparse.Namespace) -> CommandOutput:
     key, value = _setting(options.words)
     spelled = "" if value == DEFAULT else value
     outcome = await client.call("SetSetting", "ssa{sv}", key, spelled, NO_OPTIONS)
-    rows = await client.call("GetConfig", "a{sv}", NO_OPTIONS)
-    now = next((row for row in rows if row[0] == key), None)
-    origin = now[2] if now is not None else ""
+    now, origin = await _said(client, key)
     setting = {
         "key": key,
-        "value": value if now is None else now[1],
+        "value": value if now is None else now,
         "origin": origin or "default",
         "behind": outcome.get("behind", {}),
     }
@@ -205,7 +203,7 @@ async def set_(client: Client, options: argparse.Namespace) -> CommandOutput:
     understood = await _understood(client, key, str(setting["value"]))
 
     def show() -> None:
-        put(f"{key}: {understood} ({f'written to {origin}' if origin else 'default'})")
+        put(f"{key}: {understood} ({_written(origin) if origin else 'default'})")
         _put_behind(setting["behind"])
 
     return CommandOutput(setting, show)
@@ -244,9 +242,26 @@ async def reset(client: Client, options: argparse.Namespace) -> CommandOutput:
     return CommandOutput({"name": options.name, "reset": True}, lambda: put(said))
 
 
-async def _changed(client: Client, name: str) -> CommandOutput:
+async def _said(client: Client, key: str) -> tuple[str | None, str]:
+    """What is said of a key now, and in which file; None and nothing where no file says anything of it."""
+    rows = await client.call("GetConfig", "a{sv}", NO_OPTIONS)
+    return next(((row[1], row[2]) for row in rows if row[0] == key), (None, ""))
+
+
+def _written(file: str) -> str:
+    """Where a change lies: other recorders that read the same file take it over, too."""
+    return f"written to {file}, for every recorder that reads it"
+
+
+async def _switched(client: Client, name: str) -> CommandOutput:
+    """What has become of a probe that was enabled or disabled, and where that is written."""
+    _, origin = await _said(client, f"probes.{name}.enabled")
+    return await _changed(client, name, f" ({_written(origin)})" if origin else "")
+
+
+async def _changed(client: Client, name: str, remark: str = "") -> CommandOutput:
     probe = next(listed for listed in (await _list_probes(client)).document if listed["name"] == name)
-    said = f"{name}: {probe['state']}, every {interval(probe['interval_ns'])}, {probe['lane']} lane"
+    said = f"{name}: {probe['state']}, every {interval(probe['interval_ns'])}, {probe['lane']} lane{remark}"
     return CommandOutput(probe, lambda: put(said))
 
 

@@ -92,7 +92,9 @@ def test_whatever_is_listed_is_listed_for_people_and_for_programs(recorder: Reco
 
 
 def test_a_probe_is_disabled_and_enabled(recorder: Recorder) -> None:
-    assert said(recorder, "disable", "probe", "load") == "load: disabled, every 1s, realtime lane\n"
+    written = f"written to {recorder.configuration}.d/90-sysmonctl.yaml, for every recorder that reads it"
+    disabled = said(recorder, "disable", "probe", "load")
+    assert disabled == f"load: disabled, every 1s, realtime lane ({written})\n"
     assert probe(recorder, "load")["state"] == "disabled"
     assert "active" in said(recorder, "enable", "probe", "load")
     wait_until(lambda: metrics(recorder, "load"))
@@ -101,7 +103,7 @@ def test_a_probe_is_disabled_and_enabled(recorder: Recorder) -> None:
 def test_an_interval_is_set_and_taken_back(recorder: Recorder) -> None:
     drop_in = f"{recorder.configuration}.d/90-sysmonctl.yaml"
     shown = said(recorder, "set", "probe", "memory", "interval", "5s")
-    assert shown == f"probes.memory.interval: 5s (written to {drop_in})\n"
+    assert shown == f"probes.memory.interval: 5s (written to {drop_in}, for every recorder that reads it)\n"
     assert probe(recorder, "memory")["interval_ns"] == 5_000_000_000
     settings = {setting["key"]: setting["value"] for setting in answer(recorder, "config")}
     assert settings["probes.memory.interval"] == "5s"

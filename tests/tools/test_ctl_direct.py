@@ -95,7 +95,9 @@ def test_a_time_without_events_is_said(recorder: Recorder) -> None:
 
 
 def test_a_change_is_in_force_when_it_is_answered(recorder: Recorder) -> None:
-    assert ask(recorder, "disable", "load").out == b"load: disabled, every 1s, realtime lane\n"
+    written = f"written to {recorder.config}.d/90-sysmonctl.yaml, for every recorder that reads it"
+    disabled = f"load: disabled, every 1s, realtime lane ({written})\n"
+    assert ask(recorder, "disable", "load").out.decode() == disabled
     assert probe(recorder, "load")["state"] == "disabled"
     assert ask(recorder, "enable", "probe", "load").code == 0
     assert probe(recorder, "load")["state"] == "active"
