@@ -3,12 +3,13 @@
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
-from sysmond.base.model import ABSENT, Absence, Metric, Sensitivity
+from sysmond.base.model import ABSENT, EVENTS, Absence, Metric, Sensitivity
 from sysmond.base.terminal import put
 from sysmond.errors import Error, NotPermittedError, UsageError, nearest
 from sysmond.machine.folders import Folders
@@ -48,13 +49,33 @@ def _named(word: str) -> tuple[Probe, ...]:
         if not os.path.isfile(path):
             raise UsageError(f"{word}: no such file; expected a file that contains a probe, or the name of a table")
         try:
-            return plugins.load(path)
+            probes = plugins.load(path)
+            _check_names(probes, path)
         except Error as refusal:
             raise type(refusal)(f"{word}: {refusal}") from refusal
-    planned = {probe.table: probe.plugin for sensitivity in Sensitivity for probe in builtin(sensitivity).probes}
+        return probes
+    planned = _builtin_tables()
     if word not in planned:
         raise UsageError(f"there is no probe {word!r}{nearest(word, planned, 'to name a file, include its .py')}")
     return tuple(probe for probe in plugins.load(planned[word]) if probe.table.name == word)
+
+
+def _builtin_tables() -> dict[str, str]:
+    """The plugin of each table that comes with sysmond."""
+    return {probe.table: probe.plugin for sensitivity in Sensitivity for probe in builtin(sensitivity).probes}
+
+
+def _check_names(probes: Sequence[Probe], path: str) -> None:
+    """Refuse a table whose name one has that comes with sysmond, unless this is its very file.
+
+    :raises UsageError: as the resolver would.
+    """
+    owners = {EVENTS: plugins.EVENTS_OWNER, **_builtin_tables()}
+    for probe in probes:
+        owner = owners.get(probe.table.name)
+        module = sys.modules.get(owner or "")
+        if owner and not (module and module.__file__ and os.path.samefile(module.__file__, path)):
+            raise plugins.already_offered(probe, owner)
 
 
 def _show(probe: Probe, host: Host) -> None:

@@ -58,6 +58,7 @@ LOAD_ALL_MAX_S = 30.0
 KILL_AFTER_S = 1.0
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 PLUGINS_MAX = 1000
+EVENTS_OWNER = "all parts"
 PROBES_PER_PLUGIN_MAX = 100
 REASON_LENGTH_MAX = 300
 # No reading may hold a lane up for longer.
@@ -105,7 +106,7 @@ def discover(probe_folder: str | None) -> Discovery:
         del candidates[PLUGINS_MAX:]
     began_s = time.monotonic()
     accepted: list[Plugin] = []
-    owners = {EVENTS: "all parts"}
+    owners = {EVENTS: EVENTS_OWNER}
     for candidate in candidates:
         try:
             if time.monotonic() - began_s > LOAD_ALL_MAX_S:
@@ -113,13 +114,18 @@ def discover(probe_folder: str | None) -> Discovery:
             probes = load(candidate.name) if candidate.is_ours else load_apart(candidate.name)
             for probe in probes:
                 if owner := owners.get(probe.table.name):
-                    raise UsageError(f"table {probe.table.name!r}: already offered by {owner}; expected another name")
+                    raise already_offered(probe, owner)
         except Error as wrong:
             refused.append(Refusal(candidate.name, _reason(wrong)))
             continue
         owners.update((probe.table.name, candidate.name) for probe in probes)
         accepted.append(Plugin(candidate.name, candidate.is_ours, probes))
     return Discovery(tuple(accepted), tuple(refused))
+
+
+def already_offered(probe: Probe, owner: str) -> UsageError:
+    """What is wrong with a table whose name another one has."""
+    return UsageError(f"table {probe.table.name!r}: already offered by {owner}; expected another name")
 
 
 def load(name: str) -> tuple[Probe, ...]:

@@ -4,6 +4,7 @@
 from pathlib import Path
 
 import pytest
+from sysmond_probes import load
 
 from sysmond.__main__ import main
 from sysmond.errors import Error, NotPermittedError, UsageError
@@ -121,6 +122,15 @@ def test_a_file_that_the_resolver_would_refuse_is_refused(file: Path, capsys: py
     file.write_text("")
     assert main(["probe", str(file)]) == UsageError.exit_code
     assert "has no function sysmond_probes" in capsys.readouterr().err
+
+
+def test_a_table_named_like_one_of_ours_is_refused_but_not_ours(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, owner in (("load", "sysmond_probes.load"), ("event", "all parts")):
+        file.write_text(PROBE.replace('"tried"', f'"{name}"').replace("{body}", 'yield "", (1, "x")'))
+        assert main(["probe", str(file)]) == UsageError.exit_code
+        said = f"{file}: table {name!r}: already offered by {owner}; expected another name"
+        assert capsys.readouterr().err == f"sysmond: {said}\n"
+    assert main(["probe", str(load.__file__)]) == 0
 
 
 @pytest.mark.parametrize("name", ["load", "cpu", "process"])
