@@ -61,6 +61,7 @@ LEAN = (
     "ring.progress",
     "ring.leftovers",
     "sampler.rings",
+    "sampler.own_place",
     "ring.skipped_rings",
     "ring.snapshot",
     "ring.tail",
