@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from sysmond.base.terminal import put, say
 from sysmond.daemon.arguments import ALONE, LOADER, RESOLVER, parser
-from sysmond.errors import EXIT_PARTIAL, Error, UsageError, expected, nearest
+from sysmond.errors import EXIT_PARTIAL, BusyError, Error, UsageError, expected, nearest
 from sysmond.machine import folders, mounts, recorders
 from sysmond.machine.lock import only_one
 from sysmond.plan import plan as plans
@@ -155,17 +155,20 @@ def _make_way(settings: Settings) -> None:
     """Refuse before anything is touched where another daemon runs; the daemon itself then takes the locks.
 
     :raises BusyError: naming the process that holds a folder. :raises NotPermittedError: where one is somebody else's.
-    :raises Error: where the state folder is a file.
+    :raises Error: where that is so, and the state folder is a file besides: then that is the mistake.
     """
-    state = settings.folders.state
     there = [folder for folder in settings.folders if not mounts.awaited(folder)]
-    if state in there and os.path.exists(state) and not os.path.isdir(state):
-        raise Error(f"{state}: not a folder; expected a state folder of sysmond")
     for folder in there:
         with suppress(OSError):
             folders.check_trusted(folder)
-        with suppress(OSError), only_one(folder, wait_s=START_WAIT_S, ending_wait_s=LOCK_WAIT_S):
-            pass
+        try:
+            with suppress(OSError), only_one(folder, wait_s=START_WAIT_S, ending_wait_s=LOCK_WAIT_S):
+                pass
+        except BusyError:
+            state = settings.folders.state
+            if os.path.exists(state) and not os.path.isdir(state):
+                raise Error(f"{state}: not a folder; expected a state folder of sysmond") from None
+            raise
 
 
 def _resolve(settings: Settings) -> int | None:

@@ -463,7 +463,7 @@ def test_something_else_in_the_place_of_a_table_stops_no_other(folders: Folders)
         stream.ring.close()
     seal_job.seal(folders)
     Path(f"{folders.state}/public/task").write_text("a stranger's")
-    with pytest.raises(Error, match=r"public/task: is not a folder"):
+    with pytest.raises(Error, match=r"public/task: not a folder"):
         archive.flush(folders)
     assert len(in_ram(folders)) == 1
     assert in_ram(folders, sensitivity=Sensitivity.RESTRICTED) == []

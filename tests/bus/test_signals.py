@@ -273,7 +273,7 @@ def test_a_user_has_a_bounded_number_and_they_end_with_the_caller(bus: Bus, zone
         ([("heat", 2.0, 1.0, {})] * (RULES_MAX + 1), {}, "TooMuch", "65 rules"),
         ([("heat", 1.0, 2.0, {})], {}, "InvalidArgument", "rule 'heat': high 1.0, low 2.0"),
         ([("heat", NAN, 2.0, {})], {}, "InvalidArgument", "rule 'heat': high nan"),
-        ([("heat", NAN, NAN, {})], {}, "InvalidArgument", "rule 'heat': no threshold"),
+        ([("heat", NAN, NAN, {})], {}, "InvalidArgument", "rule 'heat': expected a threshold"),
         ([("heat", 2.0, 1.0, {"rite": ("b", True)})], {}, "InvalidArgument", "option 'rite'"),
         ([("cold", 2.0, 1.0, {})], {}, "NotFound", "rule 'cold': means nothing that is recorded now"),
         ([("", 2.0, 1.0, {})], {}, "InvalidArgument", "path ''"),

@@ -355,7 +355,7 @@ def test_system_calls_do_not_grow_with_tasks(walk: Walk, folder: str, tmp_path: 
 
 
 def test_without_pins_it_says_what_would_be_right(tmp_path: Path) -> None:
-    with pytest.raises(Error, match="not there; the loader of BPF programs must have run"):
+    with pytest.raises(Error, match="missing; the BPF loader has not run"):
         Walk(str(tmp_path / "none"))
     with pytest.raises(Error, match="no BPF program that reads tasks; the loader reports why"):
         Walk(str(tmp_path))
