@@ -4,6 +4,7 @@
 import math
 import os
 import time
+from datetime import timedelta
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -512,7 +513,7 @@ def test_samples_of_thread_states_are_counted(folders: Folders) -> None:
         ({"start": 110, "end": 100}, "before it begins"),
         ({"step": -5}, "expected a length of time"),
         ({"top": -1}, "expected 1 or more"),
-        ({"step": 10}, "steps in that range; expected at most"),
+        ({"step": timedelta(microseconds=10)}, "steps in that range; expected at most"),
     ],
 )
 def test_a_wrong_question_is_one_clear_line(folders: Folders, said: dict[str, Any], told: str) -> None:

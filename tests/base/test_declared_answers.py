@@ -160,7 +160,7 @@ INK = Derived("ink", "B", "black + colour", "Both inks.")
         ({"formula": "2 * 3"}, ", derived 'ink': '2 * 3' names no metric; expected one of the table at least"),
         ({"formula": "memory.total"}, ", derived 'ink': 'memory.total' names no metric; expected one of the table"),
         ({"formula": "__import__('os')"}, ", derived 'ink': formula \"__import__('os')\": \"__import__('os')\" where"),
-        ({"formula": "(" * 99 + "black"}, ": too deep; expected at most 16"),
+        ({"formula": "(" * 99 + "black"}, ": nested too deeply; expected at most 16"),
         ({"formula": "black" + "+1" * 1000}, ", derived 'ink': formula of 2005 characters; expected at most 400"),
         ({"formula": None}, ": a value of type NoneType; expected a text"),
         ({"name": "black"}, ", derived: 'black' is a column already; expected another name"),

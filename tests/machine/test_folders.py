@@ -250,9 +250,9 @@ def test_a_class_folder_that_is_a_symlink_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
-    with pytest.raises(Error, match="state: is not a folder"):
+    with pytest.raises(Error, match="state: not a folder"):
         folders.create_classes(str(tmp_path / "state"))
-    with pytest.raises(Error, match="/state: is not a folder"):
+    with pytest.raises(Error, match="/state: not a folder"):
         folders.create_classes(str(tmp_path / "state/below"))
     with pytest.raises(Error, match="/state/far: Not a directory; expected a folder that can be written"):
         folders.create_classes(str(tmp_path / "state/far/below"))

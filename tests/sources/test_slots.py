@@ -171,7 +171,7 @@ def test_real_firmware_that_answers_slowly_is_asked_more_seldom_and_the_doctor_i
     found = json.loads(finished.stdout)
     seldom = [600, 610, 620, 640, 660, 680, 720, 760, 800, 880]
     assert found["asked_s"] == dict.fromkeys(("thinkpad", "acpitz", "Fan"), seldom)
-    says = "read less often, because they answer slowly: "
+    says = "read less often, because they answer slowly:"
     assert found["ways"] == {
         "cooling.way": f"{says} Fan every 80 s\n",
         "temperature.way": f"{says} acpitz every 80 s, thinkpad every 80 s\n",

@@ -122,7 +122,7 @@ def test_a_machine_without_disks_has_no_rows(machine: Machine) -> None:
 
 
 def test_a_copied_tree_has_no_disks(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="has none"):
+    with pytest.raises(FileNotFoundError, match="only the running machine"):
         list(smart.read(Host(str(tmp_path)), every_min=30))
 
 

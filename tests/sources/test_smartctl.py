@@ -144,7 +144,7 @@ def test_a_disk_that_is_gone_has_no_row() -> None:
         (b"9" * 100_000, 0, Cause.PROBE_FAILED, "not JSON"),
         (b'{"smartctl": {}', 0, Cause.PROBE_FAILED, "not JSON"),
         (b"[1]", 0, Cause.PROBE_FAILED, "without names"),
-        (b"{}", 0, Cause.NO_SOURCE, "tells nothing"),
+        (b"{}", 0, Cause.NO_SOURCE, "reports nothing"),
         (b"{}", 1, Cause.NO_SOURCE, "exit code 1"),
         (b"{}", 2, Cause.PROBE_FAILED, "exit code 2"),
         (b'{"smartctl": {"messages": [{"string": "a\\u0000\\u001b[31mb"}]}}', 2, Cause.PROBE_FAILED, "a [31mb"),

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ended processes were called, where the proc connector alone tells of them: a right name, or none."""
 
-import ctypes
+import json
 import os
 import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -296,26 +296,40 @@ def test_in_a_storm_names_are_right_or_unknown_and_reading_is_bounded(monkeypatc
     assert hearing.way.names.unread >= len(records) - bound - 20
 
 
-def spawned_as(pid: int, *command: str) -> None:
-    """Run a program in a process of this number, which clone3(2) gives it, and wait for it."""
-    numbers = ctypes.c_int32(pid)
-    fields = [0, 0, 0, 0, 17, 0, 0, 0, ctypes.addressof(numbers), 1, 0]
-    given = (ctypes.c_uint64 * len(fields))(*fields)
-    # PyDLL: the child has this thread alone, which must have the lock of the interpreter.
-    child = ctypes.PyDLL(None, use_errno=True).syscall(CLONE3, given, ctypes.sizeof(given))
+# Run by a process of one thread: whatever else a thread holds when it is cloned, nobody gives back to the child.
+SPAWNING_AS = """
+import ctypes, json, os, sys
+pid, clone3, *programs = json.loads(sys.argv[1])
+numbers = ctypes.c_int32(pid)
+fields = [0, 0, 0, 0, 17, 0, 0, 0, ctypes.addressof(numbers), 1, 0]
+given = (ctypes.c_uint64 * len(fields))(*fields)
+# PyDLL: the child has this thread alone, which must have the lock of the interpreter.
+library = ctypes.PyDLL(None, use_errno=True)
+for program in programs:
+    child = library.syscall(clone3, given, ctypes.sizeof(given))
     if child == 0:
-        os.execvp(command[0], command)  # noqa: S606
+        os.execvp(program[0], program)
     if child < 0:
-        pytest.skip(f"no number may be chosen here: {os.strerror(ctypes.get_errno())}")
+        sys.exit(os.strerror(ctypes.get_errno()))
     os.waitpid(child, 0)
+"""
+
+
+def spawned_as(pid: int, *programs: Sequence[str]) -> None:
+    """Run programs, one after the other, in processes of this number, which clone3(2) gives them."""
+    asked = json.dumps([pid, CLONE3, *programs])
+    done = subprocess.run(
+        [sys.executable, "-IS", "-c", SPAWNING_AS, asked], stderr=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"no number may be chosen here: {done.stderr}")
 
 
 def test_a_number_that_is_used_again_at_once_has_each_time_its_own_name(hearing: Hearing) -> None:
     first = subprocess.Popen(["sleep", "0.05"])
     first.wait(HANG_S)
     programs = [("sh", "-c", "sleep 0.03; exit 4"), ("true",), ("sleep", "0.05"), ("tail", "--version")]
-    for program in programs:
-        spawned_as(first.pid, *program)
+    spawned_as(first.pid, *programs)
     rows: list[tuple[Any, ...]] = []
 
     def lives() -> list[bytes]:
@@ -328,7 +342,7 @@ def test_a_number_that_is_used_again_at_once_has_each_time_its_own_name(hearing:
     assert all(comm in {b"", expected} for comm, expected in zip(lives(), right, strict=True))
     for program in programs[::2]:  # Where records are made after each, those that live a moment have their names.
         rows.clear()
-        spawned_as(first.pid, *program)
+        spawned_as(first.pid, program)
         wait_until(lives)
         assert lives() == [program[0].encode()]
 
