@@ -55,16 +55,24 @@ def said(answer: Result | str) -> object:
     return answer.times_ns.tobytes(), columns, answer.gaps, answer.warnings, answer.events
 
 
-def test_it_answers_as_the_files_do(asked: tuple[str, Asked], monkeypatch: pytest.MonkeyPatch) -> None:
-    name, made = asked
-    cuts: list[Stretch] = []
+@pytest.fixture
+def cuts(monkeypatch: pytest.MonkeyPatch) -> list[CutRows]:
+    """What is cut out from now on."""
+    cuts: list[CutRows] = []
 
     class NotedRows(CutRows):
         def __init__(self, stretch: Stretch, begin: int, end: int) -> None:
-            cuts.append(stretch)
             super().__init__(stretch, begin, end)
+            cuts.append(self)
 
     monkeypatch.setattr(cut, "CutRows", NotedRows)
+    return cuts
+
+
+def test_it_answers_as_the_files_do(
+    asked: tuple[str, Asked], cuts: list[CutRows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, made = asked
     with asking.at(made.now):
         archive = Archive(made.folders)
         tables = {entry.path for entry in archive.long_tables()}
@@ -101,22 +109,14 @@ def test_rows_of_files_are_read_once(asked: tuple[str, Asked], monkeypatch: pyte
         ]
 
 
-def test_little_stays_in_memory(asked: tuple[str, Asked], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_stays_in_memory(asked: tuple[str, Asked], cuts: list[CutRows], monkeypatch: pytest.MonkeyPatch) -> None:
     name, made = asked
     monkeypatch.setattr(cut, "RECENT_MAX", 1)
     monkeypatch.setattr(cut, "_recent", [])
-    made_of: list[CutRows] = []
-
-    class NotedRows(CutRows):
-        def __init__(self, stretch: Stretch, begin: int, end: int) -> None:
-            super().__init__(stretch, begin, end)
-            made_of.append(self)
-
-    monkeypatch.setattr(cut, "CutRows", NotedRows)
     with asking.at(made.now), staying_open():
         archive = Archive(made.folders)
         for minutes in MOMENTS[name]:
             start_ns = made.now.relation.realtime_ns - int(minutes * MINUTE_NS)
             archive.records("process", start=start_ns, end=start_ns + MINUTE_NS)
-    assert len(made_of) > 1
-    assert [rows for rows in made_of if rows.columns] == made_of[-1:]
+    assert len(cuts) > 1
+    assert [rows for rows in cuts if rows.columns] == cuts[-1:]

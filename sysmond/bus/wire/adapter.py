@@ -229,32 +229,30 @@ def _read(content: bytes) -> Message:
 
 def _ours(value: Any) -> Any:  # noqa: ANN401  what D-Bus gives
     """A value with our own variants in place of the library's."""
-    match value:
-        case LibraryVariant():
-            inner = value.value
-            return Variant(value.signature, _ours(inner) if _VARIANT in value.signature else inner)
-        case dict():
-            return {key: _ours(member) for key, member in value.items()}
-        case list():
-            return [_ours(member) for member in value]
-        case tuple():
-            return tuple(_ours(member) for member in value)
-        case _:
-            return value
+    if isinstance(value, LibraryVariant):
+        inner = value.value
+        return Variant(value.signature, _ours(inner) if _VARIANT in value.signature else inner)
+    return _with_members(value, _ours)
 
 
 def _the_librarys(value: Any) -> Any:  # noqa: ANN401  what D-Bus takes
     """A value with the library's variants in place of ours, whose types are known to be right."""
+    if isinstance(value, Variant):
+        signature, inner = value
+        said = _the_librarys(inner) if _VARIANT in signature else inner
+        return LibraryVariant(signature, said, False)  # noqa: FBT003  so does the library spell it
+    return _with_members(value, _the_librarys)
+
+
+def _with_members(value: Any, made: Callable[[Any], Any]) -> Any:  # noqa: ANN401  as above
+    """A value with what is made of each of its members, if it has any."""
     match value:
-        case Variant(signature, inner):
-            said = _the_librarys(inner) if _VARIANT in signature else inner
-            return LibraryVariant(signature, said, False)  # noqa: FBT003  so does the library spell it
         case dict():
-            return {key: _the_librarys(member) for key, member in value.items()}
+            return {key: made(member) for key, member in value.items()}
         case list():
-            return [_the_librarys(member) for member in value]
+            return [made(member) for member in value]
         case tuple():
-            return tuple(_the_librarys(member) for member in value)
+            return tuple(made(member) for member in value)
         case _:
             return value
 
