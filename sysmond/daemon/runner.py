@@ -337,11 +337,19 @@ class Runner:
             if writer not in self._parts:
                 remove_sealed(self._settings.folders, writer)
         if self._is_lost:
+            self._put_off_stops()
             return EXIT_AGAIN
         if unload := unloader_command(self._settings):
             with suppress(OSError):
                 os.waitpid(os.posix_spawn(unload[0], unload, os.environ), 0)
         return code if code >= 0 else 1
+
+    def _put_off_stops(self) -> None:
+        """Leave a signal to stop that came meanwhile, or comes now, to the daemon that begins anew: that one ends."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
+        self._received |= control.received(self._wake)
+        for number in self._received & self._stops:
+            signal.raise_signal(number)
 
     def _stop(self, parts: list[str], limit_s: float) -> None:
         """Tell parts to end, and wait for them; kill those that do not."""
@@ -416,7 +424,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def begin_anew(settings: Settings) -> NoReturn:
     """Replace this process by a daemon that makes everything anew; a signal to stop waits for that one."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {*STOP_SIGNALS, signal.SIGHUP, signal.SIGCHLD})
     command = daemon_command(settings)
     os.execve(command[0], command, {**os.environ, REMOVED: settings.folders.runtime})  # noqa: S606
 

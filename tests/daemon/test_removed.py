@@ -7,6 +7,7 @@ logind does that to ``/run/user`` and ``/dev/shm`` at a user's last logout.
 import ctypes
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -25,7 +26,7 @@ from sysmond.ring.writer import RingWriter
 from sysmond.store.of_ring import of_snapshot
 from sysmond.tasks.bpf import bpffs
 from tests.support.order import first
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANG_S, wait_until
 from tests.support.whole import Recorder, a_recorder
 
 TICKS = 3
@@ -84,6 +85,12 @@ def exit_codes(recorder: Recorder) -> dict[int, int]:
 
 def wait_for_end(recorder: Recorder, pid: int) -> None:
     wait_until(lambda: pid in exit_codes(recorder), recorder.said)
+
+
+def pending(pid: int) -> int:
+    """The signals that were sent to a process and have not come to it, as a mask."""
+    lines = dict(line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(lines["SigPnd"], 16) | int(lines["ShdPnd"], 16)
 
 
 def removals(recorder: Recorder) -> list[Event]:
@@ -249,3 +256,18 @@ def test_told_to_end_at_once_after_that_it_ends_with_everything_on_disk(recorder
     recorder.end()
     assert before <= times(recorder)
     assert exit_codes(recorder)[pid] == 7
+
+
+def test_told_to_end_while_it_ends_its_parts_to_begin_anew_it_does_not_begin(recorder: Recorder) -> None:
+    before, sampler = times(recorder), recorder.pid("sampler")
+    os.kill(sampler, signal.SIGSTOP)  # So its parent has to wait for it.
+    remove_all(recorder.folders.runtime)
+    wait_until(lambda: "beginning anew" in recorder.said(), recorder.said)
+    (process,) = recorder.processes
+    process.terminate()
+    # Whether the signal has come is for the kernel to say: it is pending no more.
+    wait_until(lambda: not pending(process.pid) & 1 << signal.SIGTERM - 1, recorder.said)
+    os.kill(sampler, signal.SIGCONT)
+    assert process.wait(HANG_S) == 0, recorder.said()
+    recorder.processes.clear()
+    assert before <= times(recorder)
