@@ -29,12 +29,13 @@ PROGRAMS = 100
 RATE = 25
 SETTLE_S, FINISH_S = 6, 5
 NAME = "named-sleep"
-_TAKEN_AWAY = "-bpf,-perfmon,-sys_admin,-net_admin"
+# What BPF and taskstats take; what no ordinary user has.
+BPF, ALL = "-bpf,-perfmon,-sys_admin,-net_admin", "-all"
 _WAY = "by proc connector;"
 
 
-def without_bpf() -> list[str]:
-    """What starts a program as an ordinary user has it: without what BPF and taskstats take.
+def without(capabilities: str) -> list[str]:
+    """What starts a program without some capabilities, as an ordinary user has it; ``BPF`` or ``ALL``.
 
     :raises RuntimeError: where root cannot give that up.
     """
@@ -42,7 +43,7 @@ def without_bpf() -> list[str]:
         return []
     if (setpriv := shutil.which("setpriv")) is None:
         raise RuntimeError("setpriv: not installed; root would have BPF")
-    return [setpriv, f"--bounding-set={_TAKEN_AWAY}", f"--inh-caps={_TAKEN_AWAY}", "--"]
+    return [setpriv, f"--bounding-set={capabilities}", f"--inh-caps={capabilities}", "--"]
 
 
 @contextmanager
@@ -91,7 +92,7 @@ def work(programs: int) -> Figures:
     :raises RuntimeError: where ends are told in another way here.
     """
     limit_s = SETTLE_S + FINISH_S + len(SLEEPS_S) * programs // RATE + 120
-    with sleeper() as path, measure.daemon(limit_s, prefix=without_bpf()) as daemon:
+    with sleeper() as path, measure.daemon(limit_s, prefix=without(BPF)) as daemon:
         daemon.wait_for_ring()
         time.sleep(SETTLE_S)
         with open(f"{daemon.folders.runtime}/sampler/exits{WAY_SUFFIX}", encoding="utf-8") as file:

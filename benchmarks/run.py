@@ -180,6 +180,7 @@ OF_SERVICE = (
     _service("groups", "… with 100 control groups, a tenth at work", 2.2, 2.1),
     _parts("processes", "… with 1,000 processes more, without jobs", 2.3),
     _parts("threads", "… with 10,000 threads more, and these recorded, without jobs", 5.5),
+    _parts("user", "… as an ordinary user's, without BPF, idle, without jobs", 3.0),
     Target(
         "service",
         "… idle: wake-ups a second; memory (PSS) without the bus part, maps of BPF programs",

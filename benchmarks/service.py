@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from benchmarks import bus, cgroups, loads, measure, memory, trees
+from benchmarks import bus, cgroups, loads, measure, memory, names, trees
 from benchmarks.loads import Load
 from benchmarks.measure import SECOND_NS, Daemon, Figures
 from benchmarks.tick import SADC_PHASE, sadc_program
@@ -35,15 +35,18 @@ SETTLE_S = 10
 WINDOW_S = 10
 BPF_S = 10
 JOB_S = 60.0
-# Under loads of tasks it is what the parts cost by themselves, for which that is long enough.
+# What the parts cost by themselves, for which that is long enough.
 TASKS_S = 60
 GROUPS = 100
 LOADS: dict[str, Load | None] = {
     "none": None,
+    "user": None,
     "groups": None,
     "processes": Load("1,000 processes", ("procs", "1000"), 1000),
     "threads": Load("10,000 threads, recorded", ("threads", "10", "1000"), 10_000, threads=True),
 }
+# Jobs are not what these are about.
+_WITHOUT_JOBS = ("user", "processes", "threads")
 _THREADS = "probes: {process: {options: {threads: true}}}\n"
 # These a part calls, on its own clock: the others run when something happens, on the clock of whoever does it.
 _CALLED = ("snapshot", "iterate", "states")
@@ -138,11 +141,16 @@ def under(load: str, limit_s: int) -> Iterator[None]:
 
 
 @contextmanager
-def service(limit_s: int, *, threads: bool) -> Iterator[Daemon]:
-    """Run the service: every part, all that is on by default, on a bus where nobody calls; ``threads``: these, too."""
+def service(load: str, limit_s: int) -> Iterator[Daemon]:
+    """Run the service: every part, all that is on by default, on a bus where nobody calls; what its load is about, too.
+
+    For ``user`` it has no privileges: no BPF, and of others' processes what anybody may see.
+    """
+    tasks = LOADS[load]
     # Pressure of the machine would have threads read ten times a second, and the daemon count its ticks up.
-    config = "incidents: {bursts: none}\n" + (_THREADS if threads else "")
-    with bus.a_bus() as address, measure.daemon(limit_s, config, arguments=("--bus", address)) as daemon:
+    config = "incidents: {bursts: none}\n" + (_THREADS if tasks is not None and tasks.threads else "")
+    prefix = names.without(names.ALL) if load == "user" else ()
+    with bus.a_bus() as address, measure.daemon(limit_s, config, "", ("--bus", address), prefix) as daemon:
         daemon.wait_for_ring()
         measure.in_child(lambda: bus.as_client(address, _nothing), limit_s)
         yield daemon
@@ -195,12 +203,11 @@ def _has_child(pid: int) -> bool:
 def measured_under(load: str, seconds: int) -> Figures:
     """The service under a load, beside sadc."""
     limit_s = seconds + 240
-    tasks = LOADS[load]
     sadc = sadc_program()
     known = set(programs())
     with ExitStack() as stack:
         stack.enter_context(under(load, limit_s))
-        daemon = stack.enter_context(service(limit_s, threads=tasks is not None and tasks.threads))
+        daemon = stack.enter_context(service(load, limit_s))
         pids = {**daemon.pids(), "bus": bus.bus_pid(daemon)}
         time.sleep(SETTLE_S)
         begun_ns = trees.spent_ns(pids.values())
@@ -249,7 +256,7 @@ def measured(chosen: Sequence[str], seconds: int) -> Figures:
         raise RuntimeError("the service is root's: expected root")
     with measure.daemon(1) as first:
         first.process.wait(60)  # Whatever had to be compiled is by now.
-    lengths_s = {load: seconds if LOADS[load] is None else min(seconds, TASKS_S) for load in chosen}
+    lengths_s = {load: min(seconds, TASKS_S) if load in _WITHOUT_JOBS else seconds for load in chosen}
     return {load: measured_under(load, length_s) for load, length_s in lengths_s.items()}
 
 
@@ -287,7 +294,8 @@ def said(load: str) -> str:
     tasks = LOADS[load]
     if tasks is not None:
         return tasks.what
-    return f"{GROUPS} control groups, a tenth at work" if load == "groups" else "nothing else"
+    others = {"user": "as an ordinary user", "groups": f"{GROUPS} control groups, a tenth at work"}
+    return others.get(load, "nothing else")
 
 
 def _beside(now: Any, then: Any, unit: str) -> str:  # noqa: ANN401  numbers, or None
