@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5g, h5l, h5t, h5z
+from h5py import h5a, h5d, h5g, h5l, h5p, h5s, h5t, h5z
 
 from sysmond.base.result import Array, BoolArray
 from sysmond.errors import CorruptError, Error, ForeignError, NotPermittedError
@@ -39,12 +39,11 @@ CACHE_BYTES = 0
 # No array but the matrices is larger, once unpacked: a crafted file cannot make a reader take more.
 ARRAY_BYTES_MAX = 64 * 1024 * 1024
 
-_FILTERS: dict[str, Any] = {
-    "compression": "gzip",
-    "compression_opts": DEFLATE_LEVEL,
-    "shuffle": True,
-    "fletcher32": True,
-}
+# Shuffle, deflate, Fletcher-32.
+FILTERS = 3
+# Names of datasets may lead through groups that are made on the way.
+_WITH_GROUPS = h5p.create(h5p.LINK_CREATE)
+_WITH_GROUPS.set_create_intermediate_group(True)
 # Three filters, the first of which shuffles: what it is, how it is meant, the size of an element, its name.
 _NO_FILTER = 0, 0, (), b""
 
@@ -79,7 +78,54 @@ def new_file(path: str) -> AbstractContextManager[File]:
 def describe(group: Group, **attributes: str | int) -> None:
     """Set attributes; strings of fixed length: the heap of variable ones has no checksum."""
     for name, value in attributes.items():
-        group.attrs[name] = np.bytes_(_bytes(value) or b"\0") if isinstance(value, str) else value
+        content = np.asarray((_bytes(value) or b"\0") if isinstance(value, str) else value)
+        place = name.encode()
+        if h5a.exists(group.id, place):
+            h5a.delete(group.id, place)
+        kind = h5t.py_create(content.dtype, logical=True)
+        h5a.create(group.id, place, kind, h5s.create_simple(())).write(content)
+
+
+class _Created:
+    """A dataset in the making, which grows by rows: chunked, shuffled, packed, checksummed.
+
+    The low-level interface is several times quicker than the usual one for small ones. ``shape``: which it begins
+    with; where it ``grows``, rows that are appended beyond that find room.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        name: str,
+        dtype: "np.dtype[Any]",
+        shape: tuple[int, ...],
+        chunk: tuple[int, ...],
+        *,
+        level: int = DEFLATE_LEVEL,
+        grows: bool = True,
+    ) -> None:
+        how = h5p.create(h5p.DATASET_CREATE)
+        how.set_chunk(chunk)
+        how.set_shuffle()
+        how.set_deflate(level)
+        how.set_fletcher32()
+        how.set_obj_track_times(False)
+        self._row_shape = shape[1:]
+        extent = h5s.create_simple(shape, (h5s.UNLIMITED if grows else shape[0], *self._row_shape))
+        self.ident = h5d.create(group.id, name.encode(), h5t.py_create(dtype, logical=True), extent, how, _WITH_GROUPS)
+        self._room = shape[0]
+        self.rows = 0
+
+    def append(self, rows: Array) -> int:
+        """Write rows; gives the number of the first."""
+        first, self.rows = self.rows, self.rows + len(rows)
+        if self.rows > self._room:
+            self._room = self.rows
+            self.ident.set_extent((self.rows, *self._row_shape))
+        where = self.ident.get_space()
+        where.select_hyperslab((first, *(0 for _ in self._row_shape)), rows.shape)
+        self.ident.write(h5s.create_simple(rows.shape), where, np.ascontiguousarray(rows))
+        return first
 
 
 class RowStore:
@@ -87,7 +133,7 @@ class RowStore:
 
     def __init__(self, group: Group, width: int, length: int, *, hasty: bool = False) -> None:
         self._group = group
-        self._filters = {**_FILTERS, "compression_opts": HASTY_DEFLATE_LEVEL} if hasty else _FILTERS
+        self._level = HASTY_DEFLATE_LEVEL if hasty else DEFLATE_LEVEL
         # The library fills up the last chunk: chunks of one length are packed sooner, longer ones smaller.
         chunks = -(-length // CHUNK_TICKS)
         self._chunk_ticks = -(-length // chunks) if hasty and chunks else min(length, CHUNK_TICKS)
@@ -95,7 +141,7 @@ class RowStore:
         self._length = length
         self._pending: list[Array] = []
         self._waiting = 0
-        self._dataset: h5py.Dataset | None = None
+        self._dataset: _Created | None = None
         self.rows = 0
 
     def add(self, narrow: Array) -> int:
@@ -115,19 +161,16 @@ class RowStore:
     def _write(self, rows: int) -> None:
         """Write the first so many of the rows that wait."""
         whole = np.concatenate(self._pending)
-        written = self.rows - self._waiting
         if self._dataset is None:
-            self._dataset = self._group.create_dataset(
+            self._dataset = _Created(
+                self._group,
                 f"i{self._width}",
-                shape=(rows, self._length),
-                maxshape=(None, self._length),
-                dtype=f"<i{self._width}",
-                chunks=(CHUNK_SERIES, self._chunk_ticks),
-                **self._filters,
+                np.dtype(f"<i{self._width}"),
+                (rows, self._length),
+                (CHUNK_SERIES, self._chunk_ticks),
+                level=self._level,
             )
-        else:
-            self._dataset.resize(written + rows, axis=0)
-        self._dataset[written:] = whole[:rows]
+        self._dataset.append(whole[:rows])
         self._waiting -= rows
         self._pending = [whole[rows:].copy()] if self._waiting else []
 
@@ -138,26 +181,17 @@ class VectorStore:
     def __init__(self, group: Group, length: int, level: int = DEFLATE_LEVEL) -> None:
         self._group = group
         self._length = length
-        self._filters = {**_FILTERS, "compression_opts": level}
-        self._datasets: dict[int, h5py.Dataset] = {}
+        self._level = level
+        self._datasets: dict[int, _Created] = {}
 
     def add(self, codes: Array) -> int:
         """Write the codes of one, i1[n] to i8[n]; gives the number of its row."""
         width = codes.dtype.itemsize
         if width not in self._datasets:
-            self._datasets[width] = self._group.create_dataset(
-                f"i{width}",
-                shape=(0, self._length),
-                maxshape=(None, self._length),
-                dtype=f"<i{width}",
-                chunks=(1, min(self._length, VECTOR_CHUNK)),
-                **self._filters,
-            )
-        dataset = self._datasets[width]
-        row = int(dataset.shape[0])
-        dataset.resize(row + 1, axis=0)
-        dataset[row] = codes
-        return row
+            chunk = (1, min(self._length, VECTOR_CHUNK))
+            name, kind = f"i{width}", np.dtype(f"<i{width}")
+            self._datasets[width] = _Created(self._group, name, kind, (0, self._length), chunk, level=self._level)
+        return self._datasets[width].append(codes[np.newaxis])
 
 
 def put_strings(file: File, name: str, strings: Sequence[str]) -> None:
@@ -211,9 +245,12 @@ def put(group: Group, name: str, array: Array) -> h5py.Dataset:
     """
     if array.nbytes > ARRAY_BYTES_MAX:
         raise Error(f"{name}: {array.nbytes} bytes; expected at most {ARRAY_BYTES_MAX} in one file")
-    if len(array):
-        return group.create_dataset(name, data=array, chunks=(min(len(array), ARRAY_CHUNK),), **_FILTERS)
-    return group.create_dataset(name, shape=(0,), maxshape=(None,), dtype=array.dtype, chunks=(1,), **_FILTERS)
+    count = len(array)
+    chunk = (min(count, ARRAY_CHUNK) or 1,)
+    made = _Created(group, name, array.dtype, (count,), chunk, grows=not count)
+    if count:
+        made.append(array)
+    return h5py.Dataset(made.ident)
 
 
 def _bytes(string: str) -> bytes:
@@ -391,7 +428,7 @@ class Dataset:
         if any(2 * step < min(length, right) for step, length, right in zip(shape, self.shape, usual, strict=True)):
             raise ValueError(f"{name} has chunks of the shape {shape}; expected {tuple(usual)}")
         # Whatever else the others are, no chunk of theirs can be unpacked; whether bytes were shuffled it does not say.
-        first, _, values, _ = creation.get_filter(0) if creation.get_nfilters() == len(_FILTERS) - 1 else _NO_FILTER
+        first, _, values, _ = creation.get_filter(0) if creation.get_nfilters() == FILTERS else _NO_FILTER
         if first != h5z.FILTER_SHUFFLE or values[:1] != (self.dtype.itemsize,):
             raise ValueError(f"{name} is stored with other filters than shuffle, deflate and fletcher32")
         chunks = math.prod(-(-length // step) for length, step in zip(self.shape, shape, strict=True))
