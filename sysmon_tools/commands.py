@@ -13,7 +13,7 @@ from sysmon_tools.client import Client, variants
 from sysmon_tools.command_output import CommandOutput, duration, fields, interval, megabytes, table, waiting
 from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.terminal import put
+from sysmond.base.terminal import put, say
 from sysmond.base.timespec import format_time, parse_moment, parse_span
 from sysmond.bus.wire.names import BUS_NAME, OBJECT_PATH, PROBE, probe_path
 from sysmond.errors import UsageError, nearest
@@ -197,14 +197,14 @@ async def set_(client: Client, options: argparse.Namespace) -> CommandOutput:
         "key": key,
         "value": value if now is None else now,
         "origin": origin or "default",
-        "behind": outcome.get("behind", {}),
+        **_outcome(outcome),
     }
 
     understood = await _understood(client, key, str(setting["value"]))
 
     def show() -> None:
         put(f"{key}: {understood} ({_written(origin) if origin else 'default'})")
-        _put_behind(setting["behind"])
+        _put_outcome(setting)
 
     return CommandOutput(setting, show)
 
@@ -312,19 +312,24 @@ async def flush(client: Client, options: argparse.Namespace) -> CommandOutput:
 
 async def reload(client: Client, _: argparse.Namespace) -> CommandOutput:
     """Have the configuration read again."""
-    outcome = await client.call("Reload", "a{sv}", NO_OPTIONS)
-    behind: dict[str, str] = outcome.get("behind", {})
+    outcome = _outcome(await client.call("Reload", "a{sv}", NO_OPTIONS))
 
     def show() -> None:
         put("configuration: read again")
-        _put_behind(behind)
+        _put_outcome(outcome)
 
-    return CommandOutput({"reloaded": True, "behind": behind}, show)
+    return CommandOutput({"reloaded": True, **outcome}, show)
 
 
-def _put_behind(behind: Mapping[str, str]) -> None:
-    for part, why in behind.items():
+def _outcome(outcome: Mapping[str, Any]) -> dict[str, Any]:
+    return {"behind": outcome.get("behind", {}), "remarks": outcome.get("remarks", [])}
+
+
+def _put_outcome(outcome: Mapping[str, Any]) -> None:
+    for part, why in outcome["behind"].items():
         put(f"{part}: not yet: {why}")
+    for remark in outcome["remarks"]:
+        say(remark, "sysmonctl")
 
 
 async def config(client: Client, options: argparse.Namespace) -> CommandOutput:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
+from sysmond.base.event_kinds import DAEMON
 from sysmond.base.terminal import put, say
 from sysmond.daemon.arguments import ALONE, LOADER, RESOLVER, parser
 from sysmond.errors import EXIT_PARTIAL, BusyError, Error, UsageError, expected, nearest
@@ -24,6 +25,7 @@ from sysmond.machine.lock import only_one
 from sysmond.plan import plan as plans
 from sysmond.plan import plan_cache
 from sysmond.plan.settings import NO_BUS, REMOVED, Settings, isolation, plan_cache_folder, plan_file, resolver_command
+from sysmond.sampler.self_cost import read_pid
 from sysmond.tasks.bpf.launch import loader_command
 
 BUSES = (NO_BUS, "system", "session")
@@ -126,7 +128,7 @@ def _start(options: argparse.Namespace, words: Sequence[str]) -> int:
         if options.part == LOADER:
             return 0
         if REMOVED not in os.environ:
-            _announce(settings)
+            settings = _announced(settings)
     return _become(settings, options.part)
 
 
@@ -205,8 +207,14 @@ def _load_kernel(settings: Settings) -> None:
     os.waitpid(child, 0)
 
 
-def _announce(settings: Settings) -> None:
+def _announced(settings: Settings) -> Settings:
+    """Say where is recorded, and whether the machine went down under the last run; the daemon says if it was killed."""
+    from sysmond.archiver import boot_before  # noqa: PLC0415  a command needs none of that
+
     put(f"sysmond: recording to {settings.folders.state}, the newest in {settings.folders.runtime}")
+    if boot_before.was_cut_off(settings.folders.state):
+        say("the last run ended by power loss, a hang or a reset; nobody told it to stop")
+    return settings._replace(was_killed=read_pid(settings.folders.runtime, DAEMON) is not None)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from sysmond.archiver import disk_writes
 from sysmond.archiver.flushing import Reason
 from sysmond.base import clock
 from sysmond.base.model import Lane
@@ -52,6 +53,11 @@ def carry_on(folders: Folders, owed: Mapping[str, object], boot: str = "") -> tu
     if not is_another or not before.boot:
         return None
     return IN_ORDER if Reason.SHUTDOWN in owed else UNKNOWN
+
+
+def was_cut_off(state: str) -> bool:
+    """Whether another boot was recorded here last, and its recorder was not told to stop."""
+    return _read(f"{state}/{FILE}").boot not in {"", clock.boot_id()} and Reason.SHUTDOWN not in disk_writes.take(state)
 
 
 def _read(path: str) -> NotedBoot:

@@ -62,7 +62,7 @@ KINDS = {
     "shutdown": _read(
         "announced by logind; within a second", "The machine is about to power off or reboot.", is_minor=True
     ),
-    "died": EventKind((DAEMON,), "A part of the recorder died."),
+    "died": EventKind((DAEMON,), "A part of the recorder died, or all of it: then its next start says so."),
     "removed": EventKind((DAEMON,), "The runtime folder, or one in it, was removed."),
     "stuck": EventKind((DAEMON, REALTIME, BACKGROUND), "A probe, or a part of the recorder, did not answer."),
     "moved": EventKind((REALTIME, BACKGROUND), "A probe that was late moved to the background lane."),

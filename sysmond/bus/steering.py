@@ -70,7 +70,7 @@ class Steering(Interface):
     async def set_setting(self, _: CallContext, key: str, value: str, options: Options) -> dict[str, Variant]:
         """Change a setting as the configuration spells it, now and after the next start; empty: as the files say."""
         read_options(options, {})
-        return _behind(await self._order(key, value or None))
+        return _outcome(await self._order({"do": "set", "key": key, "value": value or None}))
 
     @method("name:s options:a{sv}", action="configure")
     async def reset_probe(self, _: CallContext, name: str, options: Options) -> None:
@@ -80,10 +80,9 @@ class Steering(Interface):
 
     @method("options:a{sv}", "outcome:a{sv}", action="configure")
     async def reload(self, _: CallContext, options: Options) -> dict[str, Variant]:
-        """Read the configuration again; ``behind`` (a{ss}) names the parts that do not follow it, and why."""
+        """Read the configuration again; ``behind`` (a{ss}): parts that do not follow; ``remarks`` (as): what is costly."""
         read_options(options, {})
-        answer = await ask(self._folders, DAEMON, {"do": "reload"}, PLAN_S)
-        return _behind(answer)
+        return _outcome(await self._order({"do": "reload"}))
 
     @method("options:a{sv}", action="flush")
     async def flush(self, request: CallContext, options: Options) -> None:
@@ -153,10 +152,10 @@ class Steering(Interface):
     async def set(self, name: str, key: str, *, value: object) -> None:
         """Have one key of a probe changed."""
         self._known(name)
-        await self._order(f"probes.{name}.{key}", value)
+        await self._order({"do": "set", "key": f"probes.{name}.{key}", "value": value})
 
-    async def _order(self, key: str, value: object) -> "Order":
-        order: Order = {"do": "set", "key": key, "value": value}
+    async def _order(self, order: "Order") -> "Order":
+        """Have the plan made anew; what is wrong with the configuration is wrong with what was asked."""
         try:
             return await ask(self._folders, DAEMON, order, PLAN_S)
         except (NotAuthorizedError, UnavailableError):
@@ -190,7 +189,9 @@ def _moment(time_ns: int) -> str:
     return format_time(time_ns, Notation.UTC)
 
 
-def _behind(answer: dict[str, Any]) -> dict[str, Variant]:
-    behind = answer.get("behind")
+def _outcome(answer: dict[str, Any]) -> dict[str, Variant]:
+    behind, remarks = answer.get("behind"), answer.get("remarks")
     reasons = {str(part): clean(str(why)) for part, why in behind.items()} if isinstance(behind, dict) else {}
-    return {"behind": Variant("a{ss}", reasons)} if reasons else {}
+    lines = [clean(str(remark)) for remark in remarks] if isinstance(remarks, list) else []
+    outcome = {"behind": Variant("a{ss}", reasons), "remarks": Variant("as", lines)}
+    return {name: said for name, said in outcome.items() if said.value}

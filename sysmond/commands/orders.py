@@ -48,6 +48,9 @@ def reload(folders: Folders, options: argparse.Namespace) -> int:  # noqa: ARG00
     behind = answer.get("behind")
     for part, reason in behind.items() if isinstance(behind, dict) else ():
         say(f"{part} has not applied it yet: {reason}")
+    remarks = answer.get("remarks")
+    for remark in remarks if isinstance(remarks, list) else ():
+        say(str(remark))
     put("reloaded")
     return EXIT_PARTIAL if behind else 0
 

@@ -143,6 +143,7 @@ class Reloading:
         self._loader: Child | None = None
         self._followers: dict[str, PlanFollower] = {}
         self._behind: dict[str, str] = {}
+        self._remarks: list[str] = []
         self._limit_s = 0.0
 
     def obey(self, order: Order) -> Order | Later:
@@ -216,7 +217,8 @@ class Reloading:
                 self._say(f"{part} does not follow the new plan: {outcome}")
                 self._behind[part] = outcome
         if self._limit_s and not self._followers:
-            self._conclude({"ok": True} | ({"behind": self._behind} if self._behind else {}))
+            more = {"behind": self._behind, "remarks": self._remarks}
+            self._conclude({"ok": True} | {name: said for name, said in more.items() if said})
         if self._changes and self._resolver is None and self._loader is None and not self._limit_s:
             try:
                 command = [*resolver_command(self._settings), "--parent", str(os.getpid())]
@@ -241,6 +243,9 @@ class Reloading:
         for refusal in made.refused:
             if refusal not in self._plan.refused:
                 self._say(f"refused: {refusal.plugin}: {refusal.reason}")
+        self._remarks = [remark for remark in plans.remarks(made) if remark not in plans.remarks(self._plan)]
+        for remark in self._remarks:
+            self._say(remark)
         command = loader_command(self._settings, made)
         is_loaded = command == loader_command(self._settings, self._plan)
         self._plan = made

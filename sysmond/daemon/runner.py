@@ -56,6 +56,7 @@ UNKILLABLE_MAX = 4
 # Events about parts that wait for the archiver to record them, since it may be the part that died.
 PENDING_EVENTS_MAX = 64
 TELL_AGAIN_S = 0.5
+WAS_KILLED = "the last run was killed or crashed; nobody told it to stop"
 
 
 class Crash(NamedTuple):
@@ -90,6 +91,9 @@ class Runner:
         self._is_stuck = self._is_reloading = self._is_lost = False
         if before := os.environ.pop(REMOVED, ""):
             self._pending_events.append(removal(before))
+        if settings.was_killed:
+            self._say(WAS_KILLED)
+            self._pending_events.append(_event("died", "sysmond", WAS_KILLED))
         self._pulse = Pulse(settings.folders.runtime)
         self._reloading = Reloading(settings, plan, self._parts, self._say)
         (self._momentary,) = ONESHOTS
@@ -414,6 +418,9 @@ def main(arguments: list[str] | None = None) -> int:
                 os.makedirs(f"{runtime}/daemon", exist_ok=True)
             self_cost.write_pid(f"{runtime}/daemon")
             code = Runner(settings, plan, resources.enter_context(LiveView(settings)), locks, state).run()
+            if code != EXIT_AGAIN:  # By its note the next daemon knows of one that was not told to end.
+                with suppress(OSError):
+                    os.unlink(f"{runtime}/daemon/{self_cost.PID_FILE}")
     except Error as failure:
         speak(str(failure))
         return failure.exit_code

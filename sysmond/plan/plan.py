@@ -34,6 +34,8 @@ PLAN_BYTES_MAX = 4 * 1024 * 1024
 # A part that is started for each reading is not started more often than this.
 LANE_INTERVAL_MIN_NS = {Lane.REALTIME: INTERVAL_MIN_NS, Lane.BACKGROUND: SECOND_NS, Lane.ONESHOT: 300 * SECOND_NS}
 INTERVAL_MAX_NS = 24 * 3600 * SECOND_NS
+# What is read more often than that is worth a word about its cost; bursts and holds read no more often.
+INTERVAL_CHEAP_NS = SECOND_NS // 10
 
 # This part of the budget of rows is for segments in RAM; they are flushed when they take this part of that: the seal
 # that tells so has already added its own.
@@ -330,6 +332,16 @@ def first_valid(paths: Iterable[str]) -> tuple[Plan, list[str]]:
         except CorruptError as damage:
             reasons.append(f"{damage} in {path}")
     return builtin(), reasons
+
+
+def remarks(plan: Plan) -> list[str]:
+    """What is allowed, and costs more than whoever set it may expect: probes that are read very often."""
+    return [
+        f"probes.{probe.table}.interval: {probe.interval_ns / 1e6:g}ms is {SECOND_NS / probe.interval_ns:.0f} readings "
+        "a second; processor time and bytes grow in proportion: 'sysmonctl overhead' shows the time"
+        for probe in plan.probes
+        if probe.enabled and probe.interval_ns < INTERVAL_CHEAP_NS
+    ]
 
 
 def builtin(sensitivity: Sensitivity = Sensitivity.PUBLIC) -> Plan:

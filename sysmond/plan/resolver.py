@@ -208,6 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         uid = os.getuid()
         user = options.user or (uid != 0 and not options.system)
         where = config.place(file=options.config, user=user, environ=os.environ, uid=uid)
+        _check_own(where, options)
         own = folders.configuration_home(os.environ, uid) if user else None
         probe_folder = plugins.SYSTEM_PROBE_FOLDER if own is None else f"{own}/probes"
         made = make(where, probe_folder, options.changes)
@@ -229,9 +230,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as failure:
         say(f"standard output: {failure.strerror or failure}; expected one that can be written to")
         return 1
-    for refusal in made.plan.refused:
-        say(f"refused: {refusal.plugin}: {refusal.reason}")
+    refusals = [f"refused: {refusal.plugin}: {refusal.reason}" for refusal in made.plan.refused]
+    for line in (*refusals, *plan.remarks(made.plan)):
+        say(line)
     return 0
+
+
+def _check_own(where: config.ConfigFiles, options: argparse.Namespace) -> None:
+    """Refuse to change files that another recorder has, too.
+
+    :raises UsageError: naming the folder, and how to have one of one's own.
+    """
+    if options.borrowed and options.changes:
+        right = "to change this one alone, start it with --config FILE, which may be empty"
+        raise UsageError(f"{where.drop_ins}: belongs to the recorder with the default folders; {right}")
 
 
 def _keep(made: Made, where: config.ConfigFiles, probe_folder: str, options: argparse.Namespace, began_ns: int) -> None:
@@ -327,6 +339,7 @@ def _stricter(table: str, key: str, given: str, declared: str, configuration: Co
 def _parser() -> Parser:
     parser = Parser("python -m sysmond.plan.resolver", description="Turn configuration and plugins into a plan.")
     parser.add_argument("--config", metavar="FILE", help="read this file instead of all others")
+    parser.add_argument("--borrowed", action="store_true", help="change nothing: these files are another recorder's")
     whose = parser.add_mutually_exclusive_group()
     whose.add_argument("--user", action="store_true", help="the user's own configuration and probes, for root too")
     whose.add_argument("--system", action="store_true", help="those of the machine, for an unprivileged user too")

@@ -5,6 +5,7 @@ import os
 import sys
 from typing import NamedTuple
 
+from sysmond.machine import folders
 from sysmond.machine.folders import SYSTEM_RUNTIME, Folders
 
 PARTS = ("sampler", "background", "archiver", "bus")
@@ -34,6 +35,7 @@ class Settings(NamedTuple):
     started anew, the daemon is not; ``stuck``: because the one before did not tick any more. ``bus``: ``none``,
     ``system``, ``session`` or an address. ``words``: of the command line, as they were.
     ``on_demand``: whether this part is started again by whoever asks something of it, so that it need not stay.
+    ``was_killed``: whether the daemon before this one, in the same boot, ended without having been told to.
     """
 
     folders: Folders
@@ -48,6 +50,7 @@ class Settings(NamedTuple):
     stuck: bool = False
     words: tuple[str, ...] = ()
     on_demand: bool = False
+    was_killed: bool = False
 
 
 def isolation() -> list[str]:
@@ -77,4 +80,7 @@ def resolver_command(settings: Settings) -> list[str]:
     command.append("--user" if settings.user or os.geteuid() else "--system")
     if folder := plan_cache_folder(settings):
         command += ["--cache", folder]
-    return command if settings.config is None else [*command, "--config", settings.config]
+    if settings.config is not None:
+        return [*command, "--config", settings.config]
+    is_default = settings.folders == folders.ours(user=settings.user, state_dir=None, runtime_dir=None)
+    return command if is_default else [*command, "--borrowed"]

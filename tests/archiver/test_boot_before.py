@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.archiver.boot_before import FILE, IN_ORDER, UNKNOWN, carry_on
+from sysmond.archiver import disk_writes
+from sysmond.archiver.boot_before import FILE, IN_ORDER, UNKNOWN, carry_on, was_cut_off
 from sysmond.machine.folders import Folders
 from sysmond.probe import Host
 from sysmond.sources import settings
@@ -40,6 +41,17 @@ def test_how_a_boot_ended_is_known_in_the_next_one_once(folders: Folders) -> Non
     assert carry_on(folders, SHUTDOWN, "b") == IN_ORDER
     assert carry_on(folders, {}, "b") is None
     assert carry_on(folders, {"request": [1, 2, 3, 4]}, "c") == UNKNOWN
+
+
+def test_a_boot_that_ended_under_the_recorder_is_known_before_anything_is_written(folders: Folders) -> None:
+    assert not was_cut_off(folders.state)
+    carry_on(folders, {}, "a")
+    assert was_cut_off(folders.state)
+    disk_writes.leave(folders.state, SHUTDOWN)
+    assert not was_cut_off(folders.state)
+    disk_writes.forget(folders.state)
+    carry_on(folders, {})
+    assert not was_cut_off(folders.state)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"boot": 5, "settings": {}}', '{"boot": "a"}', "\xff", "{" * 99_999])

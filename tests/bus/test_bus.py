@@ -333,7 +333,7 @@ def test_a_wrong_configuration_is_named_and_changes_nothing(recorder: Recorder) 
     recorder.configuration.write_text("probes: {disk: {interval: never}}\n")
     try:
         refused = gdbus(recorder.bus, f"{MANAGER}.Reload", "@a{sv} {}")
-        assert gdbus_error(refused) == f"{ERROR}.Failed"
+        assert gdbus_error(refused) == f"{ERROR}.InvalidArgument"
         assert "probes.disk.interval" in refused.stderr
     finally:
         recorder.configuration.write_text("{}\n")

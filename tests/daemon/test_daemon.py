@@ -20,6 +20,7 @@ import pytest
 from sysmond.base import clock
 from sysmond.base.model import ABSENT, Cause, Sensitivity
 from sysmond.base.result import Result
+from sysmond.daemon.runner import WAS_KILLED
 from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.machine import control
@@ -304,6 +305,23 @@ def test_the_death_of_the_parent_is_no_good_order(place: Place) -> None:
         assert longest.end_ns - longest.start_ns > 2 * SECOND
     stops = [event.text for event in wide.events if event.kind == "stop"]
     assert stops == ["the parent of all parts was killed", ""]
+
+
+def test_of_a_run_that_was_killed_the_next_start_speaks_and_no_other(place: Place) -> None:
+    first = place.start()
+    place.wait_for_ticks()
+    for pid in [place.pid(part) for part in ("daemon", *PARTS)]:
+        os.kill(pid, signal.SIGKILL)
+    first.wait(HANG_S)
+    for _ in range(2):
+        process = place.start()
+        place.wait_for_ticks()
+        process.terminate()
+        assert process.wait(HANG_S) == 0
+    assert [line for line in place.said() if "last run" in line] == [f"sysmond: {WAS_KILLED}"]
+    result = place.select("memory/total")
+    assert result is not None
+    assert [(event.kind, event.subject) for event in result.events if event.text == WAS_KILLED] == [("died", "sysmond")]
 
 
 def test_a_part_that_is_killed_is_started_again(place: Place) -> None:

@@ -106,6 +106,16 @@ def daemon(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
+def test_what_a_change_costs_is_said_and_answered_once(daemon: Daemon) -> None:
+    often = next(probe for probe in plan.builtin().probes if probe.enabled)._replace(interval_ns=20_000_000)
+    daemon.makes(Plan((often,)))
+    answer = daemon.reload()
+    assert answer == {"ok": True, "remarks": daemon.said}
+    assert [said.partition(" is ")[0] for said in daemon.said] == [f"probes.{often.table}.interval: 20ms"]
+    daemon.makes(Plan((often,)))
+    assert daemon.reload() == {"ok": True}
+
+
 REFUSED = Refusal("acme", "does not load")
 
 

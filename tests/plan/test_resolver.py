@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from sysmond.base.model import Lane, Sensitivity
 from sysmond.errors import ConfigError, CorruptError, Error, UsageError
-from sysmond.machine import lacking
+from sysmond.machine import folders, lacking
 from sysmond.plan import catalogue, config, plan, plugins, resolver, written_settings
 from sysmond.plan.config import Config
 from sysmond.plan.plan import Plan, PlannedProbe, Refusal
 from sysmond.plan.plugins import Discovery, Plugin
 from sysmond.plan.resolver import resolve
+from sysmond.plan.settings import Settings, resolver_command
 from sysmond.probe import Host, Option, Probe, Row, Table, gauge
 
 
@@ -48,6 +49,16 @@ ALL = Discovery((OURS, THEIRS), ())
 
 def configured(text: str) -> Config:
     return config._typed(config.parse(text.encode(), "f.yaml"))
+
+
+def test_what_is_read_very_often_is_remarked_upon_unless_it_is_off() -> None:
+    def remarks(said: str) -> list[str]:
+        return plan.remarks(resolve(configured(f"probes: {{cpu: {{{said}}}}}"), ALL))
+
+    assert remarks("interval: 100ms") == []
+    assert remarks("interval: 10ms, enabled: false") == []
+    (said,) = remarks("interval: 25ms")
+    assert said.startswith("probes.cpu.interval: 25ms is 40 readings a second; ")
 
 
 def planned(text: str, discovery: Discovery = ALL) -> dict[str, PlannedProbe]:
@@ -543,3 +554,15 @@ def test_whatever_a_drop_in_is_given_it_says_just_that_or_is_refused(texts: dict
     found = {path: setting.text for path, setting in said.items() if setting.value is not None}
     if all(text.isprintable() for path in texts for text in (*path, texts[path])):
         assert found == texts
+
+
+def test_a_recorder_with_folders_of_its_own_changes_no_file_that_the_default_one_reads(changed: Changed) -> None:
+    own = Settings(folders.ours(user=True, state_dir="/nowhere/state", runtime_dir=None), user=True)
+    default = own._replace(folders=folders.ours(user=True, state_dir=None, runtime_dir=None))
+    assert "--borrowed" in resolver_command(own)
+    assert "--borrowed" not in resolver_command(own._replace(config=str(changed.file)))
+    assert "--borrowed" not in resolver_command(default)
+    assert changed.change("--borrowed") == ""
+    said = changed.change("--borrowed", "--set", "probes.cpu.interval=2s")
+    assert said.startswith(f"{changed.drop_in.parent}: belongs to the recorder with the default folders; ")
+    assert not changed.drop_in.exists()

@@ -112,6 +112,28 @@ def test_a_change_is_in_force_when_it_is_answered(recorder: Recorder) -> None:
     assert ask(recorder, "reload").code == 0
 
 
+def test_what_a_setting_costs_is_said_where_it_is_made(recorder: Recorder) -> None:
+    run = ask(recorder, "set", "load", "interval", "50ms")
+    assert (run.code, run.err.count("\n")) == (0, 1)
+    assert run.err.startswith("sysmonctl: probes.load.interval: 50ms is 20 readings a second; ")
+    assert ask(recorder, "set", "load", "interval", DEFAULT).err == ""
+
+
+def test_a_configuration_that_is_refused_is_named_with_its_line_by_reload_and_status(recorder: Recorder) -> None:
+    before = recorder.config.read_text()
+    recorder.config.write_text("probes:\n  load:\n    interval: 5x\n")
+    said = f"{recorder.config}:3: probes.load.interval: '5x' is wrong; expected a duration"
+    run = ask(recorder, "reload")
+    assert (run.code, run.err.count("\n")) == (2, 1)
+    assert said in run.err
+    status = answer(recorder, "status")
+    assert status["state"] == "degraded"
+    assert any(said in line for line in status["lacks"])
+    recorder.config.write_text(before)
+    assert ask(recorder, "reload").code == 0
+    assert answer(recorder, "status")["state"] == "running"
+
+
 def test_every_setting_can_be_changed_and_taken_back(recorder: Recorder) -> None:
     def setting(key: str) -> dict[str, str]:
         return next(row for row in answer(recorder, "config") if row["key"] == key)
