@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sysmond.store.tracks import Track
 
 
+@arguments.refused
 def open(  # noqa: A001  the name that readers expect: history.open()
     state_dir: str | os.PathLike[str] | None = None,
     *,
@@ -134,6 +135,7 @@ class Archive:
             now = Relation(*(time_ns - past_ns for time_ns in now))
         return timespec.parse_span(start or f"-{length}", end or "now", now)
 
+    @arguments.refused
     def catalogue(self, *patterns: str, boot: str | int | None = None, derived: bool = False) -> list[Entry]:
         """What has been recorded: one entry a series, sorted by path; with ``derived`` what follows from it, too.
 
@@ -230,6 +232,7 @@ class Archive:
                 ranges[boot] = (min(seen[0], start_ns), max(seen[1], end_ns))
             return [Boot(boot, *ranges[boot]) for boot in line.boots()]
 
+    @arguments.refused
     def events(
         self,
         start: Moment | None = None,
@@ -256,6 +259,7 @@ class Archive:
         self.warnings = happened.warnings
         return happened.events
 
+    @arguments.refused
     def select(  # noqa: PLR0913  each is one word of a question
         self,
         *patterns: str,
@@ -319,8 +323,10 @@ class Archive:
             from sysmond.answers import long_series  # noqa: PLC0415  as above
 
             said = None if request.stat is None else stats
-            beside = long_series.answer(*where, of_long, asked, said, result.step_ns if result else when.step_ns)
-            result = long_series.beside(result, beside) if result else beside
+            beside = long_series.answer(
+                *where, of_long, asked, said, when.step_ns if result is None else result.step_ns
+            )
+            result = beside if result is None else long_series.beside(result, beside)
         assert result is not None  # noqa: S101  there is a pattern of one kind
         return summaries.of_series(result) if request.summary else result
 
@@ -338,6 +344,7 @@ class Archive:
         of_wide = [pattern.text for pattern in parsed if pattern.table not in known]
         return of_wide, [pattern for pattern in parsed if pattern.table in known]
 
+    @arguments.refused
     def records(  # noqa: PLR0913  each is one word of a question
         self,
         table: str,
@@ -427,6 +434,7 @@ class Archive:
 
         return Following(self.place, self._classes, patterns).results()
 
+    @arguments.refused
     def sql(
         self, query: str, *, start: Moment | None = None, end: Moment | None = None, boot: str | int | None = None
     ) -> "SqlAnswer":
@@ -441,6 +449,7 @@ class Archive:
         asked = arguments.text("query", query, "select * from cpu")
         return run.ask(self.place, self._classes, asked, Request("", start, end, boot=boot))
 
+    @arguments.refused
     def excerpt(
         self, start: Moment | None = None, end: Moment | None = None, *, anonymous: bool = False
     ) -> "list[ExcerptFile]":

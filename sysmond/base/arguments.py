@@ -4,11 +4,45 @@
 Times and lengths of time are ``answers.times``' own. Whatever is wrong is a ``UsageError`` that names the argument.
 """
 
+import functools
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar
 
-from sysmond.errors import UsageError
+from sysmond.errors import UsageError, expected, nearest
+from sysmond.synonyms import MEANT
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+# Options of the programs that are called otherwise here.
+_OPTIONS = {"sample": "step", "from": "start", "from_": "start", "since": "start", "to": "end", "until": "end"}
+
+
+def refused(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Have a function refuse an argument that it does not have, and name the one that is meant.
+
+    :raises UsageError: then, from the function.
+    """
+    code = function.__code__
+    known = [name for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if name != "self"]
+
+    @functools.wraps(function)
+    def checked(*values: _P.args, **named: _P.kwargs) -> _R:
+        for name in named.keys() - set(known):
+            raise UsageError(f"{function.__name__}(): there is no argument {name!r}{_instead(name, known)}")
+        return function(*values, **named)
+
+    return checked
+
+
+def _instead(name: str, known: list[str]) -> str:
+    """What was meant by an argument, by how the programs call it and by how others do."""
+    options = [name, *(option.removeprefix("--") for option in MEANT.get(f"--{name.replace('_', '-')}", ()))]
+    meant = [_OPTIONS.get(option, option.replace("-", "_")) for option in options]
+    found = [each for each in dict.fromkeys(meant) if each in known]
+    return f"; did you mean {found[0]}?" if found else nearest(name, known) or f"; {expected(known)}"
 
 
 def text(what: str, value: object, example: str) -> str:

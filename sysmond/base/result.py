@@ -9,7 +9,7 @@ from sysmond.base.model import ABSENT, Cause, Semantics, Sensitivity
 from sysmond.errors import Error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import pandas as pd
     import polars as pl
@@ -175,18 +175,8 @@ class Explanation(NamedTuple):
     gaps: tuple[Lacking, ...]
 
 
-class Result(NamedTuple):
-    """Columns over one time axis.
-
-    ``times_ns``: int64[time], UTC nanoseconds: the starts of buckets, in order; or ticks when raw, in the
-    order of boots and boot time, so that a wall clock that was set back is seen. A run of more than 3600
-    empty buckets is cut to its first one. ``gaps``: why there is nothing where there is nothing.
-    ``step_ns``: length of a bucket, 0 when raw. ``warnings``: what could not be read, a line each.
-    ``events``: what happened within the range, in order of boots and boot time. ``explanations``: one a column, where
-    asked for.
-    ``sensitivity``: restricted where anything in it is. ``table``: the long table that these are rows of; empty where
-    they are series. ``notes``: what is worth a word though nothing is missing, a line each.
-    """
+class _Parts(NamedTuple):
+    """What a result is made of; ``Result`` says what each means."""
 
     times_ns: Int64Array
     columns: tuple[Column, ...]
@@ -198,6 +188,22 @@ class Result(NamedTuple):
     sensitivity: Sensitivity = Sensitivity.PUBLIC
     table: str = ""
     notes: tuple[str, ...] = ()
+
+
+class Result(_Parts):
+    """Columns over one time axis; as a DataFrame has them, by name: ``result[name]``, ``for name in result``.
+
+    ``times_ns``: int64[time], UTC nanoseconds: the starts of buckets, in order; or ticks when raw, in the
+    order of boots and boot time, so that a wall clock that was set back is seen. A run of more than 3600
+    empty buckets is cut to its first one. ``gaps``: why there is nothing where there is nothing.
+    ``step_ns``: length of a bucket, 0 when raw. ``warnings``: what could not be read, a line each.
+    ``events``: what happened within the range, in order of boots and boot time. ``explanations``: one a column, where
+    asked for.
+    ``sensitivity``: restricted where anything in it is. ``table``: the long table that these are rows of; empty where
+    they are series. ``notes``: what is worth a word though nothing is missing, a line each.
+    """
+
+    __slots__ = ()
 
     def __repr__(self) -> str:
         rows = len(self.times_ns)
@@ -223,6 +229,31 @@ class Result(NamedTuple):
         known = list(dict.fromkeys(column.path if stat is None else column.label for column in self.columns))
         near = difflib.get_close_matches(asked, known, _NAMED_MAX, cutoff=0)
         raise KeyError(f"{asked}: not in this result; it has {', '.join(near) or 'no columns'}")
+
+    def __iter__(self) -> "Iterator[str]":
+        """The names of the columns, as ``labels`` has them; ``result[name]`` is each."""
+        return iter(self.labels())
+
+    def __len__(self) -> int:
+        """How many columns there are; ``len(result.times)`` is how many rows."""
+        return len(self.columns)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether ``result[name]`` is a column."""
+        return any(name in {column.path, column.label} for column in self.columns)
+
+    if not TYPE_CHECKING:  # What a named tuple does by being one goes through its length.
+
+        def _asdict(self) -> dict[str, Any]:
+            return dict(zip(self._fields, tuple.__iter__(self), strict=True))
+
+        def _replace(self, **changes: Any) -> "Result":  # noqa: ANN401
+            return Result(**{**self._asdict(), **changes})
+
+        def __getnewargs__(self) -> tuple[Any, ...]:
+            return tuple(tuple.__iter__(self))
+
+        __replace__ = _replace
 
     def __getitem__(self, key: Any) -> Any:  # noqa: ANN401  a tuple's own, too
         """The column of a path (``result["cpu/user@total"]``), or of a path and statistic (``"cpu/user@total:max"``).

@@ -80,7 +80,7 @@ class Steering(Interface):
 
     @method("options:a{sv}", "outcome:a{sv}", action="configure")
     async def reload(self, _: CallContext, options: Options) -> dict[str, Variant]:
-        """Read the configuration again; ``behind`` (a{ss}): parts that do not follow; ``remarks`` (as): what is costly."""
+        """Read the configuration again; ``behind`` (a{ss}): parts that do not follow; ``remarks`` (as): costs."""
         read_options(options, {})
         return _outcome(await self._order({"do": "reload"}))
 

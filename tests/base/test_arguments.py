@@ -13,6 +13,7 @@ from sysmond.base import arguments
 from sysmond.errors import UsageError
 from sysmond.history import Archive
 
+LIBRARY: Any = history
 WRONG: dict[str, tuple[Callable[[Archive, Any], object], tuple[object, ...]]] = {
     "path": (lambda archive, value: archive.select(value), (5, None, ["cpu/user"])),
     "stat": (lambda archive, value: archive.select("cpu", stat=value), (5, ["min", 3])),
@@ -56,3 +57,38 @@ def test_none_is_what_is_not_given() -> None:
     assert arguments.whole_number("top", None) == 0
     assert arguments.number("percentile", None) is None
     assert arguments.path("state_dir", None) is None
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (
+            lambda archive: archive.select("cpu", sample="10s"),
+            "select(): there is no argument 'sample'; did you mean step?",
+        ),
+        (lambda archive: archive.select("cpu", to="now"), "select(): there is no argument 'to'; did you mean end?"),
+        (
+            lambda archive: archive.sql("select 1", since="-1h"),
+            "sql(): there is no argument 'since'; did you mean start?",
+        ),
+        (
+            lambda archive: archive.records("cpu", order_by="user"),
+            "records(): there is no argument 'order_by'; did you mean by?",
+        ),
+        (
+            lambda archive: archive.records("cpu", grop_by="user"),
+            "records(): there is no argument 'grop_by'; did you mean group_by?",
+        ),
+        (lambda _: LIBRARY.open(state="/x"), "open(): there is no argument 'state'; did you mean state_dir?"),
+        (
+            lambda archive: archive.catalogue("cpu", qqq=1),
+            "catalogue(): there is no argument 'qqq'; expected boot, derived",
+        ),
+    ],
+)
+def test_an_argument_that_is_not_there_is_refused_with_the_one_that_is_meant(
+    ask: Callable[[Any], object], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        ask(history.open(state_dir=tmp_path))
+    assert str(refused.value) == said
