@@ -455,6 +455,22 @@ def test_percentiles_are_over_the_steps(folders: Folders) -> None:
         ask(folders, start=100, end=110, step="1s", percentile=101)
 
 
+def test_of_what_a_signal_ended_the_exit_code_has_no_name(folders: Folders) -> None:
+    told = ((1, 0, 0), (2, 3, 0), (3, os.EX_USAGE, 0), (4, 0, 11))
+    ends = [
+        (2, dict(process(pid, 100.2), end=round(101.5 * SECOND_NS), exit_code=code, signal=signal))
+        for pid, code, signal in told
+    ]
+    put(folders, stretch(EXITS, range(100, 110), ends, full=()), 1)
+    found = ask(folders, "exits", start=100, end=110, columns="pid,exit_name,signal_name")
+    assert sorted(rows(found, "pid", "exit_name", "signal_name")) == [
+        (1, "0", None),
+        (2, "3", None),
+        (3, "EX_USAGE", None),
+        (4, None, "SIGSEGV"),
+    ]
+
+
 def test_programs_are_joined_where_they_may_be_read(folders: Folders) -> None:
     ends = [(2, dict(process(9, 100.2, comm="new"), end=round(101.5 * SECOND_NS), exit_code=3))]
     put(folders, stretch(EXITS, range(100, 110), ends, full=()), 1)

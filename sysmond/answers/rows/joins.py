@@ -33,7 +33,7 @@ def username(uid: int) -> str:
 
 @cache
 def exit_name(code: int) -> str:
-    """The name of an exit code (sysexits.h); the number where it has none, and of 0, as which a signal counts, too."""
+    """The name of an exit code (sysexits.h); the number where it has none, as 0."""
     return _EXIT_NAMES.get(code, str(code))
 
 
@@ -45,13 +45,13 @@ def _of_number(text: Callable[[int], str | None]) -> Callable[[int | str, str], 
     return lambda value, _: text(value) if isinstance(value, int) else None
 
 
-_USER = ":user"
+_USER, _EXIT = ":user", ":exit"
 _READERS: Mapping[str, Callable[[int | str, str], str | None]] = {
     _USER: _of_number(username),
     # Nothing where a thread is in none, and a process ended by none.
     ":syscall": _of_number(lambda number: syscalls.name(number) or None),
     ":signal": _of_number(lambda number: signals.name(number) or None),
-    ":exit": _of_number(exit_name),
+    _EXIT: _of_number(exit_name),
     ":cgroup": lambda path, name: getattr(_owner(path), name, None) if isinstance(path, str) else None,
 }
 
@@ -167,7 +167,9 @@ class Joins(NamedTuple):
         if read := _READERS.get(join.table):
             if self.is_nameless and join.table == _USER:
                 read = _of_number(str)
-            return _read_by(read, columns[0], there)
+            words = _read_by(read, columns[0], there)
+            is_ours = (join.table, join.by[0][0]) == (_EXIT, "exit_code")
+            return _without_killed(words, numbers("signal")) if is_ours else words
         if (texts := self.texts.get(join)) is None and join.is_numbered:
             texts = Texts(join, ())
         if texts is None or any(isinstance(column, Words) for column in columns):
@@ -190,6 +192,12 @@ def needed(joins: Sequence[Join], labels: Iterable[str]) -> dict[Join, list[str]
 
 def _rows(column: Numbers) -> int:
     return len(column.codes if isinstance(column, Words) else column)
+
+
+def _without_killed(words: Words, signal: Numbers) -> Words:
+    """No name where a signal ended a process: the kernel says 0 then, as if all had gone well."""
+    numbers = signal.codes if isinstance(signal, Words) else signal
+    return words._replace(codes=np.where((numbers == 0) | (numbers == ABSENT), words.codes, -1))
 
 
 def _read_by(read: Callable[[int | str, str], str | None], column: Numbers, name: str) -> Words:
