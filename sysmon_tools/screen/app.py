@@ -25,7 +25,7 @@ from sysmon_tools.key_values import spelled_line
 from sysmon_tools.moment import last_view
 from sysmon_tools.screen import acting, frozen, keys, preferences, subjects
 from sysmon_tools.screen.frozen import Frozen
-from sysmon_tools.screen.lines import Lines, TableLines
+from sysmon_tools.screen.lines import Lines, TableLines, folded
 from sysmon_tools.screen.look import (
     Around,
     Look,
@@ -63,6 +63,8 @@ JOURNAL_S = 120
 # Below so many lines there is one curve, and below so few none.
 _SMALL, _TINY = 16, 8
 _HELP_COLUMN = 60
+# In so many lines the text of an event is shown whole.
+_WHOLE = 6
 # By how many lines these move the help.
 _SCROLLING = {"up": -1, "down": 1, "page up": -10, "page down": 10}
 
@@ -100,7 +102,8 @@ class SysmonApp(App[None]):
     Screen { layout: vertical; }
     #top { height: 1; } #said, #curves { height: auto; } #views { height: auto; }
     #rows { height: 1fr; scrollbar-size: 1 1; overflow-x: hidden; } #lists { height: 1fr; }
-    #foot { height: 1; } #prompt { height: 1; border: none; padding: 0; display: none; background: transparent; }
+    #whole { height: auto; } #foot { height: 1; }
+    #prompt { height: 1; border: none; padding: 0; display: none; background: transparent; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "press('tab')", priority=True, show=False),
@@ -135,6 +138,7 @@ class SysmonApp(App[None]):
         self._wanted = asyncio.Event()
         self._top, self._curves, self._views = Lines("top"), Lines("curves"), Lines("views")
         self._remarks, self._lists, self._foot = Lines("said"), Lines("lists"), Lines("foot")
+        self._whole = Lines("whole")
         self._rows = TableLines("rows")
         self._rows.is_ascii = is_ascii
         self._input = Input(id="prompt", compact=True)
@@ -144,7 +148,7 @@ class SysmonApp(App[None]):
     def compose(self) -> ComposeResult:
         """Put the parts below each other."""
         yield from (self._top, self._remarks, self._curves, self._views, self._rows, self._lists)
-        yield from (self._foot, self._input)
+        yield from (self._whole, self._foot, self._input)
 
     def on_mount(self) -> None:
         """Draw what is known, and ask."""
@@ -237,6 +241,8 @@ class SysmonApp(App[None]):
         self._rows.display = has_rows and not says
         self._lists.display = not self._rows.display
         self._lists.draw(self._instead(width, height, says))
+        is_cut = self._rows.display and look.view == EVENTS_VIEW and not is_small
+        self._fill(self._whole, folded(self._rows.cut_text(), width, _WHOLE) if is_cut else [])
         footer = keys.footer(self._keys, is_live=look.is_live, is_snapshot=self._archive.is_snapshot)
         self._foot.draw([Text(footer if self._prompt is None else self._prompt.says, "dim")])
 

@@ -4,6 +4,7 @@
 They get lines and fields, and know no archive. A table spells only the rows that are seen: ten thousand scroll as ten.
 """
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
 from textual import events
@@ -157,6 +158,12 @@ class TableLines(ScrollView, can_focus=False):
         """The texts of the row below the cursor, by the names of columns; nothing where there is no row."""
         return self.rows.cells(self.at) if self.rows.order else {}
 
+    def cut_text(self) -> str:
+        """The text that ends the row below the cursor, where the row is wider than the screen; else nothing."""
+        if not self.rows.order or length(self._row(self.at).rstrip()) <= self.size.width:
+            return ""
+        return self._texts(self.at)[-1][0]
+
     def started_ns(self) -> int:
         """When what the row below the cursor is about began; 0 where that is not known."""
         return self.rows.started_ns(self.at) if self.rows.order else 0
@@ -251,6 +258,11 @@ class TableLines(ScrollView, can_focus=False):
                 self._widths[field.name] = max(self._widths.get(field.name, 0), length(text))
             texts.append((text, length(text)))
         return texts
+
+
+def folded(text: str, width: int, lines_max: int) -> list[Text]:
+    """A text in lines, at spaces where it has them; what is left over is not shown."""
+    return [Text(line) for line in textwrap.wrap(printable(text), width, max_lines=lines_max, placeholder=" ...")]
 
 
 def _strip(line: Text, widget: Widget) -> Strip:

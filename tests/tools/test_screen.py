@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sysmon_tools.curves import BUCKETS, Curve
+from sysmon_tools.grid import Field
 from sysmon_tools.moment import NOW_BACK_NS, ZOOMS, View
 from sysmon_tools.screen import acting, keys, look, subjects, trees
 from sysmon_tools.screen.app import SysmonApp
 from sysmon_tools.screen.look import Around, Look
-from sysmon_tools.screen.question import Questions
+from sysmon_tools.screen.question import Questions, SheetRows
 from sysmon_tools.screen.subjects import ProcessRow
 from sysmon_tools.screen.views import BY_KEY, BY_NAME, EVENTS_VIEW, VIEWS
 from sysmon_tools.targets import GroupTarget
@@ -200,6 +201,30 @@ def test_rows_come_from_the_largest_and_turned_round_from_the_smallest(archive: 
     turned = Questions(archive).page(asked._replace(is_reversed=True, by="pid"), STALL_NS).rows
     assert [turned.cells(at)["pid"] for at in range(len(turned.order))] == ["7", "77"]
     assert rows.started_ns(0) == BOOTED_NS + SECOND_NS
+
+
+def test_the_text_of_an_event_that_is_cut_is_whole_at_the_foot(archive: Archive) -> None:
+    told = ["short", "upgraded " + ", ".join(f"package-{number}" for number in range(30))]
+
+    async def run() -> list[str]:
+        app = SysmonApp(archive, look.opened(STALLED, EVENTS_VIEW), argparse.Namespace(), now=lambda: screens.NOW_NS)
+        async with app.run_test(size=(80, 40)) as pilot:
+            await screens.settled(pilot)
+            app._page = None  # What is shown is these rows.
+            app._rows.draw(
+                SheetRows([Field("kind", lambda _: "packages"), Field("text", lambda at: told[at])], range(2))
+            )
+            shown = []
+            for key in ("up", "down"):
+                await pilot.press(key)
+                await pilot.pause()
+                shown.append(screens.seen(app))
+            return shown
+
+    short, whole = asyncio.run(run())
+    assert "package-11" not in short
+    for number in range(30):
+        assert f"package-{number}" in whole
 
 
 def test_where_no_event_is_shown_a_longer_time_is_offered(archive: Archive) -> None:
