@@ -29,6 +29,12 @@ async def status(client: Client, _: argparse.Namespace) -> CommandOutput:
     answer = {"bus_name": BUS_NAME, "object_path": OBJECT_PATH, **await client.call("GetStatus", "a{sv}", NO_OPTIONS)}
     if not client.is_on_bus:
         answer |= {"bus_name": "", "object_path": ""}
+    costs = await client.call("GetCost", "a{sv}", NO_OPTIONS)
+    answer["dropped"] = {
+        name.removeprefix("probe:"): int(cost["dropped"])
+        for name, cost in sorted(costs.items())
+        if name.startswith("probe:") and cost.get("dropped")
+    }
     bus = (
         f"{answer['bus_name']} {answer['object_path']}"
         if client.is_on_bus
@@ -42,6 +48,13 @@ async def status(client: Client, _: argparse.Namespace) -> CommandOutput:
             [
                 ("state", answer["state"]),
                 *(("lacks", line) for line in answer.get("lacks", ())),
+                *(
+                    (
+                        "dropped",
+                        f"{table_}: {lost} values or rows; why: the gaps of 'sysmon-extract {table_} --from=boot'",
+                    )
+                    for table_, lost in answer["dropped"].items()
+                ),
                 ("version", answer["version"]),
                 ("up", duration(answer["uptime_ns"] / SECOND_NS)),
                 ("parts", parts),
@@ -459,12 +472,13 @@ async def overhead(client: Client, _: argparse.Namespace) -> CommandOutput:
             key=lambda row: -row[1].get("duration", 0.0),
         )
         table(
-            ("probe", "time", "a second", "failures"),
+            ("probe", "time", "a second", "dropped", "failures"),
             [
                 (
                     name,
                     f"{cost.get('duration', 0.0):.3f} s",
                     f"{cost.get('duration', 0.0) / max(1.0, ticks_s) * 1000:.3f} ms",
+                    f"{cost.get('dropped', 0):.0f}",
                     f"{cost.get('failures', 0):.0f}",
                 )
                 for name, cost in of_probes

@@ -125,7 +125,7 @@ class ProbeObject(Interface):
 
     @prop("a{sd}")
     def cost(self) -> dict[str, float]:
-        """What reading it has cost, as the table ``self`` has it: ``duration`` in s, ``failures``."""
+        """What reading it has cost, as the table ``self`` has it: ``duration`` in s, ``dropped``, ``failures``."""
         return self._probes.costs().get(f"probe:{self.planned.table}", {})
 
     @method("options:a{sv}", action="configure")

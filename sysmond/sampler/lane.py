@@ -9,7 +9,7 @@ source, and what hung once has a process of its own: it costs itself and, once, 
 import os
 import select
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from time import monotonic, monotonic_ns, perf_counter_ns, process_time_ns
 from typing import TYPE_CHECKING
@@ -355,7 +355,7 @@ class Sampler:
     ) -> None:
         """Open the ring of a stream, as large as what is read now asks for."""
         if not self._rings.may_open(stream, tick_ns):
-            self.own.dropped += len(due)
+            self._drop(due)
             return
         readings: dict[Source, Reading | Pieces | Absence] = dict(early)
         for source in (item for item in due if item not in early):
@@ -365,7 +365,7 @@ class Sampler:
         of_stream = [source for name, group in self._roster.groups if name == stream for source in group]
         sizes = {source: size_of(readings.get(source)) for source in of_stream}
         if not self._rings.begin(stream, sizes, self._plan.sampler.ring_bytes, tick_ns):
-            self.own.dropped += len(due)
+            self._drop(due)
             return
         ring = self._rings.open[stream]
         ring.clock(clock.relation())
@@ -378,7 +378,7 @@ class Sampler:
         if isinstance(reading, Pieces):
             self._write_records(ring, source, tick_ns, reading)
             return
-        self.own.dropped += source.write(ring, tick_ns, reading)
+        self._drop([source], source.write(ring, tick_ns, reading))
 
     def _write_records(self, ring: RingWriter, source: Source, tick_ns: int, reading: Pieces) -> None:
         """Write a reading of a long table; where it outgrows its ring, into a larger one that follows."""
@@ -390,10 +390,16 @@ class Sampler:
             # A ring of what lasts begins with all rows: those are read at once, and what is new is among them.
             self._first_tick(source.stream, [source], {source: reading} if has_all else {}, tick_ns)
             return
-        self.own.dropped += reading.lost + ring.records(source.index, tick_ns, reading.records, source.stride)
+        self._drop([source], reading.lost + ring.records(source.index, tick_ns, reading.records, source.stride))
         source.wrote(reading, ring, tick_ns)
         if is_outgrown:  # A worker is not asked twice a tick.
             self._begin_anew(source.stream)
+
+    def _drop(self, sources: Sequence[Source], lost: int = 1) -> None:
+        """Count what these sources had, and could not be kept."""
+        self.own.dropped += len(sources) * lost
+        for source in sources:
+            source.cost.dropped += lost
 
     def _costs(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Rows of the table ``self``: this part and every probe; in the background also other parts and workers."""

@@ -51,7 +51,7 @@ class Cost:
 
     def row(self) -> tuple[int, ...]:
         """The row of a probe."""
-        return (ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, self.duration_ns, self.failures)
+        return (ABSENT, ABSENT, ABSENT, ABSENT, self.dropped, self.duration_ns, self.failures)
 
 
 def open_memory() -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from sysmon_tools import ctl
 from sysmond.base import clock
 from sysmond.base.model import ABSENT, Cause, Sensitivity
 from sysmond.base.result import Result
@@ -29,6 +30,7 @@ from sysmond.plan import plan
 from sysmond.store import archive
 from tests.support.order import first
 from tests.support.waiting import HANG_S, wait_until
+from tests.support.whole import run_as
 
 SECOND = 1_000_000_000
 PARTS = ("sampler", "background", "archiver")
@@ -626,6 +628,8 @@ def test_a_full_runtime_folder_drops_counts_and_heals(place: Place) -> None:
         assert result is not None
         assert result.columns[0].integers is not None
         assert result.columns[0].integers[-1] > 0
+        where = [f"--state-dir={place.folders.state}", f"--runtime-dir={place.folders.runtime}"]
+        wait_until(lambda: b"dropped  memory: " in run_as(None, lambda: ctl.main(["status", *where])).out)
         process.send_signal(signal.SIGTERM)
         assert process.wait(HANG_S) == 0
         assert not [line for line in place.said() if "SIGBUS" in line]

@@ -327,6 +327,8 @@ def test_instances_that_find_no_room_have_a_larger_ring_follow(bench: Bench, int
         sampler.tick(tick * SECOND)
     sampler.close()
     assert sampler.own.dropped == 20_000
+    dropped = {source.table: source.cost.dropped for _, group in sampler._roster.groups for source in group}
+    assert dropped == {"good": 0, "many": 20_000}
     first, second = bench.rings()
     assert os.path.getsize(second) > os.path.getsize(first)
     keys = [key for block in of_snapshot(snapshot(second)).blocks for key in block.keys]
