@@ -31,7 +31,7 @@ from sysmond.base.model import EVENTS
 from sysmond.base.terminal import put, say
 from sysmond.errors import EXIT_PARTIAL, Error, NotPermittedError, UsageError, nearest
 from sysmond.machine import recorders
-from sysmond.machine.commandline import Parser
+from sysmond.machine.commandline import Parser, refuse_unquoted
 
 if TYPE_CHECKING:
     from sysmon_tools.grid import Display
@@ -206,6 +206,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     made = parser()
     options, rest = made.parse_known_intermixed_args(argv)
     made.refuse_unknown(rest)
+    refuse_unquoted(options.paths)
     if options.preset and options.preset != LIST_PRESETS:
         from sysmon_tools import presets  # noqa: PLC0415  few answers need them
 

@@ -31,7 +31,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """:raises UsageError: always."""
         if message.startswith("unrecognized arguments:"):
-            self.refuse_unknown(message.split()[2:])
+            words = message.split()[2:]
+            self.refuse_unknown(words)
+            refuse_unquoted(words)
+            raise UsageError(f"{words[0]!r}: one argument too many; '{self.prog} --help' says what is expected")
         if match := _WRONG_CHOICE.match(message):
             what, word, known = match["what"], match["word"], self._known(match["what"])
             said = f"{what} {word!r}: not known"
@@ -81,6 +84,15 @@ class Parser(argparse.ArgumentParser):
     def _known(self, what: str) -> list[str]:
         named = (action for action in self._actions if what in {action.metavar, action.dest})
         return [str(choice) for action in named for choice in action.choices or ()]
+
+
+def refuse_unquoted(words: Sequence[str]) -> None:
+    """Refuse a time that the shell took apart: ``--from 10 minutes ago``.
+
+    :raises UsageError: where the last word of one is there alone.
+    """
+    if "ago" in words:
+        raise UsageError("'ago': a time of several words needs quotes, such as --from='10 minutes ago'")
 
 
 def subparsers(made: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:

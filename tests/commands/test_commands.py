@@ -228,6 +228,8 @@ def test_without_a_daemon_an_order_says_so(folders: Folders, capsys: pytest.Capt
         (["status"], "there is no command 'status'; expected flush"),
         (["--stat-dir", "/tmp", "fsck"], "unknown option '--stat-dir'; did you mean --state-dir?"),
         (["unpin"], "expected either a time T or --all"),
+        (["pin", "10", "minutes", "ago", "now"], "'ago': a time of several words needs quotes"),
+        (["flush", "now"], "'now': one argument too many; 'sysmond --help' says what is expected"),
         (["budget", "--jsno"], "unknown option '--jsno'"),
         (["--state-dir", "", "budget"], "--state-dir: '' is not a path; expected the path of a folder"),
     ],

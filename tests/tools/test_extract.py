@@ -166,6 +166,10 @@ def test_without_a_path_everything_is_meant(archive: FakeArchive) -> None:
         (["--stat=mean,maxx"], "statistic 'maxx': not known; did you mean max or tmax? (expected mean, min"),
         (["--stat="], "statistic '': not known; expected mean, min, max, tmax, first, last, sum, count, p0 to p100"),
         (["--stat=p101"], "statistic 'p101': not known; expected mean, min"),
+        (
+            ["cpu", "--from", "10", "minutes", "ago"],
+            "'ago': a time of several words needs quotes, such as --from='10 m",
+        ),
         (["--from"], "--from/--since: expected one argument"),
         (["--from", "--to", "now"], "--from/--since: expected one argument"),
         (["--from=tody"], "time 'tody': not understood; did you mean today"),
