@@ -77,23 +77,37 @@ class Condition(NamedTuple):
     test: Callable[[Lookup], BoolArray]
 
 
-def parse(text: str, kinds: Mapping[str, ColumnKind], moment: Callable[[str], int]) -> Condition:
+def parse(
+    text: str,
+    kinds: Mapping[str, ColumnKind],
+    moment: Callable[[str], int],
+    near: Callable[[str], str] | None = None,
+) -> Condition:
     """Read a condition on columns of these kinds; ``moment`` reads a point in time, to UTC nanoseconds.
+
+    ``near``: says of what is no column what comes near it.
 
     :raises UsageError: naming what is wrong, and what would be right.
     """
     if len(text) > CONDITION_LENGTH_MAX:
         raise UsageError(f"condition of {len(text)} characters; expected at most {CONDITION_LENGTH_MAX}")
-    return _Parser(text, kinds, moment).whole()
+    return _Parser(text, kinds, moment, near).whole()
 
 
 class _Parser:
     """Reads from left to right; ``at`` is behind what has been read."""
 
-    def __init__(self, text: str, kinds: Mapping[str, ColumnKind], moment: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        text: str,
+        kinds: Mapping[str, ColumnKind],
+        moment: Callable[[str], int],
+        near: Callable[[str], str] | None,
+    ) -> None:
         self.text = text
         self.kinds = kinds
         self.moment = moment
+        self.near = near or self.spelled
         self.at = 0
         self.depth = 0
 
@@ -141,8 +155,7 @@ class _Parser:
         if not column or column in _JOINING or column in _OPERATORS:
             raise self.wrong(f"{column!r} where a column should be" if column else "it ends", "expected COLUMN > VALUE")
         if column not in self.kinds:
-            close = nearest(column, self.kinds) or listed([name for name in self.kinds if ":" not in name])
-            raise UsageError(f"condition {self.text!r}: there is no column {column!r}{close}")
+            raise UsageError(f"condition {self.text!r}: there is no column {column!r}{self.near(column)}")
         sign = self.take().replace("==", "=")
         if sign not in _OPERATORS and sign not in _OF_TEXTS:
             raise self.wrong(f"{sign!r} after {column!r}", f"expected one of {' '.join([*_OPERATORS, '~', '!~'])}")
@@ -157,6 +170,10 @@ class _Parser:
         if sign not in _OPERATORS:
             raise self.wrong(f"{sign!r} with {column!r}, which is a number", f"expected one of {' '.join(_OPERATORS)}")
         return self.of_number(column, kind, sign, value)
+
+    def spelled(self, column: str) -> str:
+        """The columns whose names come near to what is none, else all."""
+        return nearest(column, self.kinds) or listed([name for name in self.kinds if ":" not in name])
 
     def of_number(self, column: str, kind: ColumnKind, sign: str, value: str) -> Condition:
         if kind.unit == TIME_UNIT:

@@ -352,6 +352,15 @@ def test_every_default_table_refuses_in_the_same_words(table: str, asked: dict[s
         ("exits", "exit_code = EX_USE", "'exit_code' is never 'EX_USE'; did you mean EX_USAGE"),
         ("thread_state", "syscall = nixcall", "'syscall' is never 'nixcall'"),
         ("thread_state", "state = waiting", "'state' is never 'waiting'"),
+        ("process", "signal = SIGFOO", "'signal' is never 'SIGFOO'; did you mean SIG"),
+        ("process_private", "exit_code = EX_USE", "'exit_code' is never 'EX_USE'; did you mean EX_USAGE"),
+        ("process", "syscall = read", "there is no column 'syscall'; process_private, thread_state have it"),
+        (
+            "thread",
+            "signal_name = SIGKILL",
+            "there is no column 'signal_name'; process, process_private, exits have it",
+        ),
+        ("command", "signal = SIGKILL", "there is no column 'signal'; process, process_private, exits have it"),
         ("process", "state = x", "'state' is never 'x'; expected running, sleeping, 'disk sleep', stopped"),
     ],
 )

@@ -355,7 +355,32 @@ def test_a_column_that_there_is_not_is_answered_by_those_that_there_are(
 ) -> None:
     with pytest.raises(subprocess.CalledProcessError) as failure:
         asked_by_sql(machine.folders, query)
-    assert failure.value.stderr.rstrip().endswith(said)
+    assert failure.value.stderr.rstrip().endswith(f"{said}; recorded: disk, event, load")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("selec * from disk", "Parser Error: syntax error"),
+        ("select * from disc", "there is no table 'disc'; did you mean disk?"),
+        ("select * from disk join disc using (time)", "Table with name disc does not exist; did you mean disk?"),
+        ("select foo(queue) from disk", "Function with name foo does not exist"),
+        ("select queue + 'a' from disk", "Conversion Error: Could not convert string 'a' to DOUBLE"),
+        ("select * from disk, read_csv('/etc/passwd')", "file system operations are disabled"),
+        ("select * from disk, 'https://example.org/a.parquet'", "file system operations are disabled"),
+        (
+            "select list(a.queue + b.queue + c.queue + d.queue) from disk a, disk b, disk c, disk d",
+            "ask for a shorter range, fewer columns or fewer rows",
+        ),
+        ("select read_bytes_total from disk_10s", "disk_10s keeps how much a counter grew, not what it stood at; disk"),
+    ],
+)
+def test_whatever_duckdb_refuses_is_one_line_with_the_tables(machine: Machine, query: str, said: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        asked_by_sql(machine.folders, query)
+    line = failure.value.stderr.rstrip().rpartition("\n")[2]
+    assert said in line
+    assert line.endswith("; recorded: disk, event, load")
 
 
 @pytest.mark.parametrize("table", ["disk", "disk_10s"])

@@ -479,6 +479,10 @@ def test_what_sql_finds_is_a_frame() -> None:
     ("query", "said"),
     [
         ("selec process", "Parser Error: syntax error"),
+        (
+            "select pid from process where signal = 'SIGKILL'",
+            "expected a number, or signal_name = 'SIGKILL'; recorded: ",
+        ),
         ("select nix from process", "Binder Error"),
         ("select 1", "no table is named; recorded: command, event, exits, process"),
         ("select * from process, read_csv('/etc/passwd')", "file system operations are disabled"),
@@ -491,6 +495,18 @@ def test_a_wrong_query_is_one_line(run: Run, query: str, said: str) -> None:
     assert said in done.err
     assert done.err.count("\n") == 1
     assert (done.code, done.out) == (2, "")
+
+
+@needs_duckdb
+def test_rows_of_processes_have_how_they_ended_in_sql(run: Run) -> None:
+    """As those of ``exits`` have it: where it is named."""
+    query = 'select distinct pid, exit_code, exit_name, signal_name, "end" is null as lives from process order by 1'
+    done = run(f"--sql={query}", "--format=csv")
+    assert [(row["pid"], row["exit_code"], row["lives"]) for row in done.rows] == [
+        ("1", "", "True"), ("7", "", "True"), ("9", "3", "False")
+    ]  # fmt: skip
+    whole = run("--sql=select * from process limit 1", "--format=csv").rows
+    assert "exit_code" not in whole[0]
 
 
 @needs_duckdb

@@ -21,6 +21,7 @@ from sysmond.base.statistic import percent_of
 from sysmond.errors import UsageError, listed, nearest
 from sysmond.rollup.condition import TEXT, ColumnKind
 from sysmond.rollup.portion import parts_of, totals_in
+from sysmond.rollup.top import is_dictionary
 from sysmond.store.stretches.stretch import key_of, lasts
 from sysmond.store.stretches.undeclared import BUILT_IN, answers_of
 
@@ -188,7 +189,7 @@ class Offer(NamedTuple):
         specs = []
         for label in labels:
             if label not in self.specs:
-                raise UsageError(f"table {self.table.name!r} has no column {label!r}{self._near(label, groups)}")
+                raise UsageError(f"table {self.table.name!r} has no column {label!r}{self.near(label, groups)}")
             specs.append(self.specs[label])
         return list(dict.fromkeys(specs))
 
@@ -221,14 +222,24 @@ class Offer(NamedTuple):
                 chosen = [*(name for name in own if name in self.specs), *chosen]
         return self.find(chosen, groups)
 
-    def _near(self, label: str, groups: Collection[str]) -> str:
-        """Say what comes near to what is no column: by other programs' names, else by spelling, else all."""
+    def near(self, label: str, groups: Collection[str] = ()) -> str:
+        """Say what comes near to what is no column: by other programs' names, other tables, spelling, or all."""
         from sysmond.base import elsewhere  # noqa: PLC0415  only to speak of a mistake
 
         meant = elsewhere.suggest_column(label, self.table.name, self._plain(), self.answers.aliases)
         also = f"; groups {', '.join(groups)}" if groups else ""
         spelled = [*self.specs] if ":" in label else self._plain()
-        return meant or nearest(label, [*spelled, *groups]) or listed(self._plain()) + also
+        return meant or self._beside(label) or nearest(label, [*spelled, *groups]) or listed(self._plain()) + also
+
+    def _beside(self, label: str) -> str:
+        """Say which other table of tasks has a column, where this one is of tasks."""
+        from sysmond.tasks import tables  # noqa: PLC0415  as above
+
+        every = {table.name: table for table in vars(tables).values() if isinstance(table, Table)}
+        if every.pop(self.table.name, None) is None:
+            return ""
+        others = [name for name, other in every.items() if label in offer(other).specs]
+        return f"; {', '.join(others)} {'have' if len(others) > 1 else 'has'} it" if others else ""
 
     def groups(self, labels: Iterable[str]) -> list[Spec]:
         """The columns by which rows are put together.
@@ -238,7 +249,7 @@ class Offer(NamedTuple):
         groups = []
         for label in labels:
             (spec,) = self.find([self.meant.get(label, label)])
-            if spec.semantics is not Semantics.STATE or spec.of in {Of.LIFE, Of.COUNT}:
+            if spec.semantics is not Semantics.STATE:
                 states = [name for name in self._plain() if self.specs[name].semantics is Semantics.STATE]
                 raise UsageError(f"group by {label!r}: its values change all the time; expected {', '.join(states)}")
             groups.append(spec._replace(label=label))
@@ -279,12 +290,16 @@ def offer(table: Table) -> Offer:
         if len(_STATS[metric.semantics]) == 1 or not lasts(table):
             del specs[f"{metric.name}:{LAST}"]
     answers = answers_of(table)
-    for label in (label for join in answers.joins for label, _ in join.columns):
-        specs.setdefault(label, Spec(label, label, LAST, TEXT, 0, Semantics.STATE, Of.JOIN))
-    if lasts(table) and START in key:
-        specs[END] = Spec(END, END, LAST, TIME_UNIT, TIME_SCALE, Semantics.STATE, Of.LIFE)
+    ends: dict[str, Spec] = {}
+    if lasts(table) and START in key and not is_dictionary(table):  # Which has what is there no more, too.
+        ends[END] = Spec(END, END, LAST, TIME_UNIT, TIME_SCALE, Semantics.STATE, Of.LIFE)
         for label in answers.ended_by.columns if answers.ended_by else ():
-            specs[label] = Spec(label, label, LAST, "1", 0, Semantics.STATE, Of.LIFE)
+            ends[label] = Spec(label, label, LAST, "1", 0, Semantics.STATE, Of.LIFE)
+    for join in answers.joins:
+        if all(name in specs or name in ends for name, _ in join.by):
+            for label, _ in join.columns:
+                specs.setdefault(label, Spec(label, label, LAST, TEXT, 0, Semantics.STATE, Of.JOIN))
+    specs |= ends
     specs[COUNT] = Spec(COUNT, COUNT, LAST, "1", 0, Semantics.GAUGE, Of.COUNT)
     few = {label for join in answers.joins if join.table in FEW_NAMES for label, _ in join.columns}
     meant = {name: label for name, label in answers.meant if label in specs and label not in few}

@@ -182,6 +182,7 @@ class LastingBatch(RowBatch):
         self._stage = stage
         self._table = table
         self._window = KeysInBuckets.of(stage.parts, edges, ended, key_of(table))
+        self._metrics = frozenset(metric.name for metric in table.metrics)
         self._texts = frozenset(metric.name for metric in table.metrics if metric.is_text)
         # ``_bucket``: of those of the stage.
         self._key, self._bucket = np.nonzero(self._window.of_keys.alive & (stage.watched_s > 0))
@@ -292,14 +293,20 @@ class LastingBatch(RowBatch):
             late = died >= self._window.edges[self._bucket + 1]
             utc = self._stage.line.course.utc_ns(np.where(late, 0, died))
             return NumberColumn(np.where(late, ABSENT, utc), spec.scale)
-        ends = self._window.ended(spec.name)
-        return NumberColumn(np.full(len(self._key), ABSENT, np.int64) if ends is None else ends[self._key])
+        return NumberColumn(self._ended(spec.name))
+
+    def _ended(self, name: str) -> Int64Array:
+        """What the table of ends has of what the rows are about, int64[row]."""
+        ends = self._window.ended(name)
+        return np.full(len(self._key), ABSENT, np.int64) if ends is None else ends[self._key]
 
     def _stored(self, name: str) -> joins.Numbers:
         """What the rows have of a metric, as stored."""
         window = self._window
         if name in window.keys:
             return np.asarray(window.keys[name][self._key], np.int64)
+        if name not in self._metrics:
+            return self._ended(name)
         values: Int64Array = window.at(name)[self._key, self._bucket + 1]
         return as_texts(values, window.words.texts) if name in self._texts else values
 

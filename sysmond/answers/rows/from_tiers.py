@@ -268,6 +268,8 @@ class TierBatch(RowBatch):
 
     def _stored(self, name: str) -> joins.Numbers:
         """What the rows have of a metric, as stored."""
+        if not any(metric.name == name for metric in self._stretch.table.metrics):
+            return np.full(len(self._rows), ABSENT, np.int64)  # Of its end, which no bucket tells.
         values = self._column(name)
         is_text = any(metric.name == name and metric.is_text for metric in self._stretch.table.metrics)
         return as_texts(values, self._stretch.texts) if is_text else values

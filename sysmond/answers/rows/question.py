@@ -121,7 +121,7 @@ def asked(request: Request, offer: Offer) -> Question:
                 raise UsageError(f"column {spec.label!r}: is derived, and groups have no {spec.stat} of it; {expected}")
     if request.top < 0:
         raise UsageError(f"top {request.top}: expected 1 or more")
-    where = condition.parse(request.where, offer.kinds(), times.moment) if request.where.strip() else None
+    where = condition.parse(request.where, offer.kinds(), times.moment, offer.near) if request.where.strip() else None
     is_ranked = bool(request.top or request.by or groups) or (packing is not None and packing.lasting)
     looked_at = [*chosen, by, *(offer.specs[label] for label in (where.columns if where else ()))]
     derived = {

@@ -16,11 +16,11 @@ from sysmond.answers.rows.batch import NumberColumn, numbers
 from sysmond.answers.rows.columns import COUNT, MAX, MEAN, SUM, FormulaColumn, Of, Offer, Spec
 from sysmond.answers.rows.from_records import BUCKETS_MAX, JoinedRows, MomentBatch, UtcBuckets, axis, instance_of
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import ABSENT, START, Cause, Semantics, series_path
+from sysmond.base.model import ABSENT, END, START, Cause, Semantics, series_path
 from sysmond.base.result import TIME_UNIT, Column, Float64Array, Gap, Int64Array, NDArray, Result
 from sysmond.rollup.condition import Words
 from sysmond.store.census import Line
-from sysmond.store.stretches.ends import GRAIN_NS
+from sysmond.store.stretches.ends import GRAIN_NS, ends_of
 from sysmond.store.stretches.increments import increments
 from sysmond.store.stretches.stretch import Stretch, StretchPart, key_of, lasts
 
@@ -102,7 +102,7 @@ def type_of(spec: Spec) -> str:
 
 def _of_rows(offer: Offer) -> Iterator[_Wanted]:
     for label, spec in offer.specs.items():
-        if spec.of in {Of.COUNT, Of.LIFE} or ":" in label:
+        if spec.of is Of.COUNT or ":" in label:
             continue
         is_counter = spec.semantics is Semantics.COUNTER
         yield _Wanted(label, spec, is_grown=is_counter)
@@ -141,7 +141,9 @@ def _of_buckets(offer: Offer) -> Iterator[_Wanted]:
 
 
 def _is_named(wanted: _Wanted, named: Collection[str] | None) -> bool:
-    return wanted.spec.of not in {Of.JOIN, Of.DERIVED} if named is None else wanted.name.lower() in named
+    if named is None:
+        return wanted.spec.of not in {Of.JOIN, Of.DERIVED, Of.LIFE}
+    return wanted.name.lower() in named
 
 
 def as_array(column: Column) -> Array:
@@ -218,6 +220,20 @@ class _Batch(MomentBatch):
             path = series_path(stretch.table.name, name, instance_of(stretch.table, keys[key]))
             # A clock that was set back meanwhile turns no gap round.
             self._resets.add(Gap(min(before_ns, after_ns), after_ns, stretch.table.name, Cause.COUNTER_RESET, path))
+
+    def _column(self, name: str) -> Int64Array:
+        """What the rows have of a metric; what is none of theirs the table of ends has."""
+        ended = self._joined.ended
+        if self._has(name) or ended is None:
+            return super()._column(name)
+        values = np.full(len(self._stretch.counts), ABSENT, np.int64)
+        key = key_of(self._stretch.table)
+        known = np.stack([self._stretch.keys[metric] for metric in key], axis=1)
+        mine = ends_of(known, ended.keys, ended.end_ns, key.index(START))
+        column = ended.end_ns if name == END else ended.column(name)
+        if column is not None and not isinstance(column, Words):
+            values[mine[mine >= 0]] = column[mine >= 0]
+        return np.repeat(values, self._stretch.counts)[self._rows]
 
     def derived(self, column: FormulaColumn, carried: dict[str, Carried], at: Int64Array) -> Array:
         """What a formula makes of the rows, float64[row]: of counters of their rates since the row before.

@@ -8,7 +8,7 @@ which columns, and between which times (``parsed``): only that is read.
 
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,13 +18,13 @@ from sysmond.answers import event_rows, wide
 from sysmond.answers.records import Answering
 from sysmond.answers.rows.question import Request, times_of
 from sysmond.answers.series import gaps
-from sysmond.answers.sql import of_long, of_wide, parsed
+from sysmond.answers.sql import of_long, of_wide, parsed, refusals
 from sysmond.answers.sql.of_long import Array, SqlTable
 from sysmond.answers.sql.parsed import Named, Span
 from sysmond.base import paths, timespec
 from sysmond.base.model import ABSENT, EVENTS, TIERS_NS, Metric, Sensitivity
 from sysmond.base.result import Event, Gap, Result, not_installed, polars_of, unicode
-from sysmond.errors import Error, NotPermittedError, UsageError, listed, nearest
+from sysmond.errors import Error, NotPermittedError, UsageError, nearest
 from sysmond.machine import snapshot_note
 from sysmond.machine.folders import Folders
 from sysmond.store import events
@@ -144,9 +144,9 @@ def ask(folders: Folders, classes: Collection[Sensitivity], query: str, request:
         macros = (f"create macro {name}() as timestamp '{moment}'" for name in _NOW)
         for statement in ("set timezone = 'UTC'", *macros, "set lock_configuration = true"):
             opened.execute(statement).fetchall()
-        source = _Source(opened, census, folders, classes, request, _named(opened, query))
+        source = _Source(opened, census, folders, classes, request)
         source.fill(query)
-        names, rows = _run(opened, query, source.tables, source.columns)
+        names, rows = _run(opened, query, source)
         happened = source.happened()
     known = tuple(gaps.coalesce(source.gaps))
     return SqlAnswer(names, rows, tuple(dict.fromkeys(source.warnings)), source.sensitivity, known, tuple(happened))
@@ -162,7 +162,6 @@ class _Source:
         folders: Folders,
         classes: Collection[Sensitivity],
         request: Request,
-        named: Named,
     ) -> None:
         self.warnings: list[str] = []
         self.gaps: list[Gap] = []
@@ -173,20 +172,23 @@ class _Source:
         self._folders = folders
         self._classes = classes
         self._request = request
-        self._named = named
+        self._named = Named(frozenset(), frozenset(), frozenset(), {})
         self._times = times_of(request, snapshot_note.now(folders.state))
         self._census = census
-        self._wide_tables: list[str] = []
+        # By what knows names of numbers, the column that has them in what is named.
+        self.names: dict[str, str] = {}
+        self._wide_tables: list[str] | None = None
         # In which ranges it looks at tables, and of which boot; what was found of them that is an event.
         self._spans: list[tuple[int, int]] = []
         self._boot: str | None = None
         self._own_events: list[Event] = []
 
     def fill(self, query: str) -> None:
-        """Make the relations that are named.
+        """Make the relations that a query names.
 
-        :raises UsageError: where none is. :raises Error: where one cannot be filled.
+        :raises UsageError: where none is, and where it is no query. :raises Error: where one cannot be filled.
         """
+        self._named = self._parsed(query)
         left = set(self._named.tables)
         for table in self._census.tables():
             for name, step in _relations(table):
@@ -197,10 +199,21 @@ class _Source:
             left.discard(EVENTS)
             self._fill_events()
         if left or not self._named.tables:
-            where = self._folders, self._classes, self._times, self._request.boot
-            done = wide.opened(*where, lambda line: self._fill_wide(line, left))
+            done = self._of_wide(lambda line: self._fill_wide(line, left))
             if not done and left == self._named.tables:
                 self._refuse(query)
+
+    def _parsed(self, query: str) -> Named:
+        import duckdb  # noqa: PLC0415  as above
+
+        try:
+            return parsed.read(self._opened, query)
+        except duckdb.Error as wrong:
+            said = refusals.refused(wrong, self.tables(), {}, {})
+        raise UsageError(f"query {query!r}: {said}")
+
+    def _of_wide(self, use: Callable[[Timeline], bool]) -> bool:
+        return wide.opened(self._folders, self._classes, self._times, self._request.boot, use)
 
     def _refuse(self, query: str) -> None:
         """Say what there is, where a query names nothing of it.
@@ -218,7 +231,7 @@ class _Source:
             if named
             else "no table is named"
         )
-        raise UsageError(f"query {query!r}: {wrong}; recorded: {', '.join(known)}")
+        raise UsageError(f"query {query!r}: {wrong}{refusals.recorded(known)}")
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -236,7 +249,15 @@ class _Source:
 
     def tables(self) -> list[str]:
         """The tables there are; each of them but ``event`` in tiers, too."""
+        if self._wide_tables is None:
+            self._wide_tables = []
+            with suppress(Error):  # Where there are long tables alone.
+                self._of_wide(self._note_wide)
         return sorted({*self._census.tables(), *self._wide_tables, EVENTS})
+
+    def _note_wide(self, line: Timeline) -> bool:
+        self._wide_tables = sorted({table for table, _ in line.metrics})
+        return bool(self._wide_tables)
 
     def _fill_long(self, table: str, name: str, step: str) -> None:
         source = Answering(self._census, self._request._replace(table=table, step=step or None))
@@ -244,6 +265,7 @@ class _Source:
             raise UsageError(f"table {name!r}: {table} has no buckets; expected {table} itself")
         # All columns of it are those of the table itself.
         offer = source.offer if self._named.columns_of(name) is None else source.whole_offer()
+        self.names |= {join.table: text for join in offer.answers.joins for text, _ in join.columns}
         if not step:
             if not source.has_rows:
                 raise Error(
@@ -288,7 +310,7 @@ class _Source:
         metrics: dict[str, list[Metric]] = {}
         for (table, _), metric in line.metrics.items():
             metrics.setdefault(table, []).append(metric)
-        self._wide_tables = sorted(metrics)
+        self._note_wide(line)
         filled: dict[str, tuple[int, int]] = {}
         known: list[Gap] = []
         for table, mine in metrics.items():
@@ -355,16 +377,6 @@ class _Source:
         return start_ns, self._times.end_ns if span.until_ns is None else min(self._times.end_ns, span.until_ns)
 
 
-def _named(opened: "duckdb.DuckDBPyConnection", query: str) -> Named:
-    import duckdb  # noqa: PLC0415  as above
-
-    try:
-        return parsed.read(opened, query)
-    except duckdb.Error as wrong:
-        said = _said(wrong)
-    raise UsageError(f"query {query!r}: {said}")
-
-
 def _relations(table: str) -> Iterator[tuple[str, str]]:
     """The names by which a table is a relation, and the step of each; none for its rows."""
     yield table, ""
@@ -375,19 +387,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _said(wrong: Exception) -> str:
-    """What DuckDB says, in one line."""
-    if "pytz" in str(wrong):
-        return "a column is TIMESTAMP WITH TIME ZONE; expected NAME::timestamp, which is UTC"
-    return " ".join(str(wrong).split("\n\n", maxsplit=1)[0].split())
-
-
-def _run(
-    opened: "duckdb.DuckDBPyConnection",
-    query: str,
-    tables: Callable[[], Sequence[str]],
-    columns: Mapping[str, Sequence[str]],
-) -> tuple[list[str], list[list[object]]]:
+def _run(opened: "duckdb.DuckDBPyConnection", query: str, source: _Source) -> tuple[list[str], list[list[object]]]:
     import duckdb  # noqa: PLC0415  as above
 
     try:
@@ -395,12 +395,7 @@ def _run(
         rows = result.fetchall()
         return [column[0] for column in result.description or ()], [[_plain(cell) for cell in row] for row in rows]
     except duckdb.Error as wrong:
-        said = _said(wrong)
-        if isinstance(wrong, duckdb.CatalogException):
-            said += f"; there are {', '.join(tables())}"
-        elif isinstance(wrong, duckdb.BinderException) and columns:
-            # DuckDB names what comes nearest, which may be one of forty.
-            said += "".join(f"; {table}: {listed(names).removeprefix('; ')}" for table, names in columns.items())
+        said = refusals.refused(wrong, source.tables(), source.columns, source.names)
     # Not within the clause: what DuckDB raised would keep its connection.
     raise UsageError(f"query {query!r}: {said}")
 

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from sysmond.base.declared_answers import parse, within
-from sysmond.base.model import READERS, Answers, Table
+from sysmond.base.model import READERS, Answers, Join, Table
 
 _KEY = (("pid", "pid"), ("start", "start"))
 _OWNERS = tuple((name, name) for name in READERS[":cgroup"][1])
@@ -24,6 +24,8 @@ _NUMBERS = (
     (":exit", (("exit_code", "number"),), (("exit_name", "name"),), False, False),
     ("kernel_stack", (("stack", "id"),), (("functions", "functions"),), False, True),
 )
+# Of a table of ends: a number, what knows its names, and the column that has them.
+_OF_ENDS = (("signal", ":signal", "signal_name"), ("exit_code", ":exit", "exit_name"))
 _COMMAND = ("command", _KEY, (("exe", "exe"), ("command", "command")))
 _COMMAND_OF_SENDER = (
     "command",
@@ -117,8 +119,22 @@ def with_children(table: Table) -> tuple[str, ...]:
 
 
 def answers_of(table: Table) -> Answers:
-    """What a table declares about answers; where it says nothing, what follows from its name and its columns."""
-    return table.answers if table.answers is not None else within(_parsed(table.name), table)
+    """What a table declares about answers; where it says nothing, what follows from its name and its columns.
+
+    Numbers that it has from a table of ends have the names there that they have everywhere.
+    """
+    answers = table.answers if table.answers is not None else within(_parsed(table.name), table)
+    ends = answers.ended_by.columns if answers.ended_by else ()
+    if not ends:
+        return answers
+    columns = {metric.name for metric in table.metrics} | {name for join in answers.joins for name, _ in join.columns}
+    added = [
+        Join(reader, ((number, "number"),), ((text, "name"),))
+        for number, reader, text in _OF_ENDS
+        if number in ends and text not in columns
+    ]
+    meant = [(join.by[0][0], join.columns[0][0]) for join in added]
+    return answers._replace(joins=(*answers.joins, *added), meant=(*answers.meant, *meant))
 
 
 def declared(table: Table) -> Table:
