@@ -7,11 +7,18 @@ at is not left out by that: it is only not shown.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+import numpy as np
+
 from sysmond.base import paths
+from sysmond.base.model import START, Table
+from sysmond.base.result import TIME_SCALE, BoolArray
 from sysmond.errors import UsageError
+from sysmond.rollup.condition import Condition, Lookup
 from sysmond.store.of_ring import SeriesKey
+from sysmond.store.stretches.stretch import key_of
 
 if TYPE_CHECKING:
     from sysmond.answers.rows.batch import Question
@@ -62,19 +69,79 @@ def left_of_series(keys: list[SeriesKey], drop: Sequence[Dropped]) -> tuple[list
     )
 
 
+class DroppedRows:
+    """Which rows of a long table patterns of instances mean: as a condition, and whether there were any of each.
+
+    A row is called as a series of it is: by its key without when it started, or with that.
+    """
+
+    def __init__(self, table: Table, drop: Sequence[Dropped]) -> None:
+        """Take the patterns that say of which instances they are.
+
+        :raises UsageError: for one that means only some columns of a row.
+        """
+        self._key = key_of(table)
+        self._table = table.name
+        names = [metric.name for metric in table.metrics]
+        self._drop = [dropped for dropped in drop if dropped.is_of_instances]
+        self._left = {dropped.text for dropped in self._drop}
+        for dropped in self._drop:
+            meant = sum(dropped.column(table.name, name) for name in names)
+            if 0 < meant < len(names):
+                instance = dropped.text.partition("@")[2]
+                raise UsageError(f"drop {dropped.text!r}: means a part of a row; expected '@{instance}', or a column")
+
+    def within(self, where: Condition | None) -> Condition | None:
+        """A condition that these rows do not meet either."""
+        if not self._drop:
+            return where
+        columns = frozenset(self._key) | (where.columns if where else frozenset())
+
+        def test(lookup: Lookup) -> BoolArray:
+            left = ~self._meant(lookup)
+            return left if where is None else left & where.test(lookup)
+
+        return Condition(columns, test)
+
+    def _meant(self, lookup: Lookup) -> BoolArray:
+        columns = [np.asarray(lookup(name), np.int64) for name in self._key]
+        things, of_row = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+        verdicts = np.array([self._is_meant(thing) for thing in things.tolist()], np.bool_)
+        return verdicts[of_row.reshape(-1)]
+
+    def _is_meant(self, thing: Sequence[int]) -> bool:
+        metric = self._key[0]
+        meant = {
+            dropped.text
+            for dropped in self._drop
+            if any(dropped.series(SeriesKey(self._table, metric, name)) for name in names_of(self._key, thing))
+        }
+        self._left -= meant
+        return bool(meant)
+
+    def idle(self) -> list[str]:
+        """A line for each pattern that meant none of the rows."""
+        return _idle((dropped.text for dropped in self._drop if dropped.text in self._left), ())
+
+
+def names_of(key: Sequence[str], thing: Sequence[int]) -> tuple[str, str]:
+    """How a thing of a long table is called: by its key without when it started, and with that, in seconds."""
+    name = "/".join(str(number) for part, number in zip(key, thing, strict=True) if part != START)
+    if START not in key:
+        return name, name
+    started = str(Decimal(thing[key.index(START)]).scaleb(-TIME_SCALE).normalize())
+    return name, f"{name}/{started}" if name else started
+
+
 def left_of_columns(
     question: "Question", drop: Sequence[Dropped], instances: Collection[str] = ()
 ) -> "tuple[Question, list[str]]":
     """A question with the columns that are left, and a line for each pattern that means none of them.
 
     ``instances``: of the table, for those that are dropped as if they were columns.
-    :raises UsageError: where none is left, and for a pattern of instances that this table has none of.
+    :raises UsageError: where none is left.
     """
     table = question.table.name
-    if question.table.packing is not None:
-        for dropped in drop:
-            if dropped.is_of_instances:
-                raise UsageError(f"drop {dropped.text!r}: rows of {table} have no instances; expected a column")
     mine = [dropped for dropped in drop if not dropped.is_of_instances]
     left = [spec for spec in question.columns if not any(dropped.column(table, spec.name) for dropped in mine)]
     idle = [each for each in mine if not any(each.column(table, spec.name) for spec in question.columns)]

@@ -9,13 +9,12 @@ between. Where several things share that, as processes whose number was used aga
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import closing
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sysmond.answers import records
-from sysmond.answers.dropping import left_of_series
+from sysmond.answers.dropping import left_of_series, names_of
 from sysmond.answers.rows.batch import VALUES_MAX
 from sysmond.answers.rows.columns import LAST, MEAN, Of, Offer, with_known
 from sysmond.answers.rows.question import Request, check_has_statistics
@@ -25,7 +24,7 @@ from sysmond.base import paths
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT, START, Semantics, Sensitivity, series_path
 from sysmond.base.paths import Pattern
-from sysmond.base.result import TIME_SCALE, Array, Column, Explanation, Int64Array, Result
+from sysmond.base.result import Array, Column, Explanation, Int64Array, Result
 from sysmond.base.timespec import FOREVER_NS
 from sysmond.errors import TooManySeriesError, UsageError, nearest
 from sysmond.machine.folders import Folders
@@ -233,16 +232,11 @@ def _laid_out(result: Result, pattern: Pattern, asked: SeriesQuestion, key: Sequ
 
 def _instances(things: Int64Array, key: Sequence[str], pattern: Pattern) -> dict[int, str]:
     """How the things are called that a pattern means, by number; with when each started where others share its name."""
-    numbers = [place for place, name in enumerate(key) if name != START]
-    names = ["/".join(str(thing[place]) for place in numbers) for thing in things.tolist()]
-    several = {name for name, count in Counter(names).items() if count > 1}
+    names = [names_of(key, thing) for thing in things.tolist()]
+    several = {name for name, count in Counter(name for name, _ in names).items() if count > 1}
     meant: dict[int, str] = {}
     matcher = paths.Matcher(pattern)
-    for number, (name, thing) in enumerate(zip(names, things.tolist(), strict=True)):
-        whole = name
-        if START in key:
-            started = str(Decimal(thing[key.index(START)]).scaleb(-TIME_SCALE).normalize())
-            whole = f"{name}/{started}" if name else started
+    for number, (name, whole) in enumerate(names):
         if any(matcher.series(pattern.table, pattern.metric, each) for each in (name, whole)):
             meant[number] = whole if name in several or not name else name
     return meant

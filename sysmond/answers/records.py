@@ -245,6 +245,8 @@ class Answering:
         """Answer it."""
         drop = dropping.parse(self._request.drop)
         question, notes = dropping.left_of_columns(self._asked(), drop)
+        dropped = dropping.DroppedRows(self.table, drop)
+        question = question._replace(where=dropped.within(question.where))
         percent = self._request.percentile
         buckets = self.buckets()
         question = question._replace(derived=self.with_others(question.derived, buckets, self._times.step_ns))
@@ -267,7 +269,7 @@ class Answering:
         rows = finished(question, pieces, key_of(self.table), percent, buckets.stamps_ns) if pieces else None
         if self._request.summary and not lasts(self.table):
             question, rows = grouping.summary_of(question, rows)
-        return self._result(question, rows, buckets)._replace(notes=tuple(notes))
+        return self._result(question, rows, buckets)._replace(notes=(*notes, *dropped.idle()))
 
     def whole_offer(self) -> Offer:
         """The columns, and those that are derived: of what is stored nothing is."""

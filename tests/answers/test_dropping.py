@@ -106,9 +106,26 @@ def test_the_name_of_an_instance_alone_is_told_how_to_be_written(archive: Archiv
     assert set(left or ()) == {"nvme0n1", "sdb"}
 
 
-def test_a_long_table_has_no_instances(archive: Archive) -> None:
-    with pytest.raises(UsageError, match="drop '[*]@sda': rows of process have no instances; expected a column"):
-        archive.records("process", drop="*@sda")
+@pytest.mark.parametrize("drop", ["@{}", "*@{}", "process@{}", "process/*@{}", "@{}/*"])
+@pytest.mark.parametrize("asked", [{}, {"raw": True}, {"step": "10s", "top": 1, "by": "cpu"}, {"where": "cpu >= 0"}])
+def test_rows_of_a_long_table_are_left_out_by_their_instance(
+    archive: Archive, drop: str, asked: dict[str, Any]
+) -> None:
+    pids = set(archive.records("process", raw=True, columns="pid").column("pid").values.tolist())
+    for gone in pids:
+        found = archive.records("process", columns="pid,cpu", drop=drop.format(int(gone)), **asked)
+        left = set(found.column("pid").values.tolist())
+        assert left == pids - {gone}
+        assert gone not in left
+        assert not found.notes
+        every = archive.records("process", group_by="comm", columns="count", drop=drop.format(int(gone)))
+        assert every.column("count").values.sum() == len(pids) - 1
+
+
+def test_a_pattern_of_no_row_or_a_part_of_one_is_a_line(archive: Archive) -> None:
+    assert archive.records("process", drop="*@sda").notes == ("drop '*@sda': nothing in the answer has that name",)
+    with pytest.raises(UsageError, match="drop 'cpu@1': means a part of a row; expected '@1', or a column"):
+        archive.records("process", drop="cpu@1")
 
 
 def test_series_of_a_long_table_are_left_out_before_they_are_counted(tmp_path: Path) -> None:
