@@ -96,7 +96,7 @@ def the_guide_tunes_and_looks(made: Container) -> None:
     typed(made, "systemctl status 'sysmond*'", "sysmond-sampler.service")
     typed(made, "sysmonctl status", "running")
     typed(made, "sysmonctl doctor", "real-time scheduling")
-    typed(made, "sysmonctl set probe process interval 5s", "every 5s")
+    typed(made, "sysmonctl set probe process interval 5s", "interval: 5s")
     made.run("sysmonctl", "set", "probe", "process", "interval", "default")
     typed(made, "sysmonctl overhead", "sampler")
     typed(made, "sysmonctl disable probe process", "disabled")
