@@ -17,10 +17,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
@@ -49,10 +50,35 @@ CALL = (
 )
 PLAN_UNIT = "sysmond-plan.service"
 BROKEN = "/etc/sysmond/conf.d/x.yaml"
+# A file system for the archive that is not there before somebody says so.
+LATE = {
+    "lab-late.service": """[Unit]
+DefaultDependencies=no
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+TimeoutStartSec=300
+ExecStart=/bin/sh -c 'until test -e /run/lab-late; do sleep 0.2; done'
+""",
+    "var-lib-sysmond.mount": """[Unit]
+DefaultDependencies=no
+Requires=lab-late.service
+After=lab-late.service
+Conflicts=umount.target
+Before=umount.target
+[Mount]
+What=/srv/late
+Where=/var/lib/sysmond
+Type=none
+Options=bind
+""",
+}
 LOADER = ("python3", "-I", "-m", "sysmond.tasks.bpf.loader", "--runtime-dir=/run/sysmond")
+UP = frozenset({"running", "degraded"})
 BOOT_S = 60.0
 COMES_S = 30.0
 IDLE_S = 100.0
+HELD_BACK_S = 10
 
 
 def build() -> None:
@@ -125,8 +151,11 @@ class Container:
 
 
 @contextmanager
-def booted(root: Path = ROOT, *, stays: bool = False) -> Iterator[Container]:
-    """The container of a root folder, from its start to its end; its console goes into a file beside that folder."""
+def booted(root: Path = ROOT, *, stays: bool = False, states: frozenset[str] = UP) -> Iterator[Container]:
+    """The container of a root folder, from when systemd says one of these states to its end.
+
+    Its console goes into a file beside that folder.
+    """
     words = ["systemd-nspawn", "-q", "-D", str(root), "--register=no", "--keep-unit", "--capability=all"]
     words += ["--system-call-filter=bpf perf_event_open", "--boot", "systemd.unit=multi-user.target"]
     with (root.parent / "console.log").open("wb") as console:
@@ -135,7 +164,7 @@ def booted(root: Path = ROOT, *, stays: bool = False) -> Iterator[Container]:
         )
     made = Container(process)
     try:
-        wait_for("the container boots", lambda: _is_up(made), BOOT_S)
+        wait_for("the container boots", lambda: _is_up(made, states), BOOT_S)
         yield made
     finally:
         if not stays:
@@ -143,12 +172,12 @@ def booted(root: Path = ROOT, *, stays: bool = False) -> Iterator[Container]:
             process.wait(BOOT_S)
 
 
-def _is_up(made: Container) -> bool:
+def _is_up(made: Container, states: frozenset[str]) -> bool:
     children = Path(f"/proc/{made.process.pid}/task/{made.process.pid}/children").read_text().split()
     if not children:
         return False
     made.leader = int(children[0])
-    return made.run("systemctl", "is-system-running", check=False).strip() in {"running", "degraded"}
+    return made.run("systemctl", "is-system-running", check=False).strip() in states
 
 
 def wait_for(what: str, met: Callable[[], bool], limit_s: float = COMES_S) -> None:
@@ -514,11 +543,87 @@ def _last_ns(made: Container) -> int:
     return int(datetime.fromisoformat(last.partition(",")[0]).timestamp()) * 10**9
 
 
+@contextmanager
+def held_back() -> Iterator[None]:
+    """The folder of the archive is a file system that is mounted when the check says so."""
+    folder = ROOT / "etc/systemd/system"
+    for path in ("srv/late", "var/lib/sysmond"):
+        shutil.rmtree(ROOT / path, ignore_errors=True)
+    (ROOT / "srv/late").mkdir()
+    for name, text in LATE.items():
+        (folder / name).write_text(text)
+    try:
+        yield
+    finally:
+        for name in LATE:
+            (folder / name).unlink()
+
+
+def it_records_in_ram_while_var_is_held_back(made: Container) -> None:
+    """From early in the boot on; then all of that is on the disk, the seconds before /var too."""
+    for part in ("sampler", "background"):
+        wait_for(part, partial(_is_active, made, f"sysmond-{part}.service"))
+    wait_for("rows", lambda: len(_seconds(made)) > HELD_BACK_S)
+    assert not _is_active(made, "sysmond-archiver.service")
+    first_s, late = _seconds(made)[0], ROOT / "srv/late"
+    assert not list(late.iterdir())
+    made.run("touch", "/run/lab-late")
+    wait_for("the archiver runs", partial(_is_active, made, "sysmond-archiver.service"))
+    made.run("sysmond", "flush")
+    stored = Archive(Folders(str(late), str(late))).select("load/tasks", raw=True).times_ns
+    assert int(stored[0]) // 10**9 == first_s, (int(stored[0]), first_s)
+    all_is_well(made)
+
+
+def a_soft_reboot_keeps_what_was_recorded(made: Container) -> None:
+    """All of the boot: the kernel is the same, and so is its clock."""
+    before_s = _seconds(made)
+    before = {part: made.pid(part) for part in RESIDENTS[:3]}
+    made.run("timeout", "5", "systemctl", "soft-reboot", check=False)
+
+    def is_back() -> bool:
+        """Whoever asks process 1 while it makes way for itself is never answered."""
+        return made.run("timeout", "5", "systemctl", "is-system-running", check=False).strip() in UP
+
+    # It is still up for a moment.
+    wait_for(
+        "the parts come back", lambda: is_back() and all(_has_another(made, *each) for each in before.items()), BOOT_S
+    )
+    all_run(made)
+    after_s = _seconds(made)
+    assert set(before_s) <= set(after_s), sorted(set(before_s) - set(after_s))
+    lost = max(later - sooner for sooner, later in pairwise(after_s)) - 1
+    print(f"lab: seconds without a row over a soft-reboot: {lost}")
+
+
+def _seconds(made: Container) -> list[int]:
+    """When rows of the last minutes were recorded, in whole seconds."""
+    said = made.run("sysmon-extract", "load/tasks", "--raw", "--epoch", "--from=-5min", check=False).splitlines()
+    return [int(line.partition(".")[0].partition(",")[0]) for line in said if line[:1].isdigit() and line[-1] != ","]
+
+
+AGAIN = (it_records_in_ram_while_var_is_held_back, a_soft_reboot_keeps_what_was_recorded)
+
+
 def missing() -> str:
     """Why it cannot run here; nothing where it can."""
     if os.geteuid():
         return "only root can boot a container"
     return lab.missing({**TOOLS, "git": "git"})
+
+
+def failures(made: Container, checks: Iterable[Callable[[Container], None]]) -> int:
+    """Run checks, say of each how it ended, and give how many failed."""
+    failed = 0
+    for check in checks:
+        try:
+            check(made)
+        except (AssertionError, subprocess.TimeoutExpired) as failure:
+            failed += 1
+            print(f"{check.__name__} FAILED: {failure}", flush=True)
+        else:
+            print(f"{check.__name__} PASSED", flush=True)
+    return failed
 
 
 def main() -> int:
@@ -534,16 +639,11 @@ def main() -> int:
     except subprocess.CalledProcessError as failure:
         print(f"lab: {failure.cmd[0]} failed, as it says above", file=sys.stderr)
         return 2
-    failed = 0
     with booted(stays=chosen.keep) as made:
-        for check in (*CHECKS, *(() if chosen.keep else (a_shutdown_puts_all_on_the_disk,))):
-            try:
-                check(made)
-            except (AssertionError, subprocess.TimeoutExpired) as failure:
-                failed += 1
-                print(f"{check.__name__} FAILED: {failure}", flush=True)
-            else:
-                print(f"{check.__name__} PASSED", flush=True)
+        failed = failures(made, (*CHECKS, *(() if chosen.keep else (a_shutdown_puts_all_on_the_disk,))))
+    if not chosen.keep:
+        with held_back(), booted(states=UP | {"starting"}) as made:
+            failed += failures(made, AGAIN)
     print(f"lab: {'FAILED' if failed else 'passed'}")
     return 1 if failed else 0
 
