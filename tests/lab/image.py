@@ -25,7 +25,18 @@ PACKAGES = (
     *("libbpf1", "python3", "python3-dbus-fast", "python3-h5py", "python3-numpy", "python3-pluggy", "python3-pytest"),
     *("python3-hypothesis", "python3-rich", "python3-yaml", "procps", "strace", "gcc", "libc6-dev"),
     # What says the same as a table of ours, and what devices are made with.
-    *("acpica-tools", "dmsetup", "ethtool", "i2c-tools", "iproute2", "libsensors5", "lm-sensors", "mdadm", "upower"),
+    *(
+        "acpica-tools",
+        "dmsetup",
+        "e2fsprogs",
+        "ethtool",
+        "i2c-tools",
+        "iproute2",
+        "libsensors5",
+        "lm-sensors",
+        "mdadm",
+        "upower",
+    ),
     *(
         "hostapd",
         "iw",

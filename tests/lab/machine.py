@@ -16,45 +16,19 @@ from pathlib import Path
 
 import pytest
 
-from sysmond.machine.folders import Folders
 from sysmond.tasks.bpf.loader import PROGRAMS
+from tests.lab.sensed import SERVICE, as_service, run, shown
 from tests.support.waiting import wait_until
 from tests.support.whole import Recorder
 
-SERVICE = "sysmond.service"
-POLICIES = Path("/etc/dbus-1/system.d")
-POLICY = Path(__file__).parent.parent.parent / "dbus/org.sysmond.SystemMonitor1.conf"
 BURNING = [sys.executable, "-I", "-S", "-c", "while True: pass"]
-
-
-def run(*words: str) -> str:
-    """Run a program of the machine, and give what it said."""
-    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
-
-
-def shown(unit: str, *properties: str) -> list[str]:
-    """What systemd tells of a unit."""
-    return [run("systemctl", "show", "--value", "--property", name, unit).strip() for name in properties]
 
 
 @pytest.fixture(scope="module")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorder]:
-    """The recorder of the machine, as a service that is started again when it dies."""
-    POLICIES.mkdir(parents=True, exist_ok=True)
-    (POLICIES / POLICY.name).write_bytes(POLICY.read_bytes())
-    run("systemctl", "reload", "dbus.service")
-    properties = ("Type=notify", "Restart=always", "WatchdogSec=300", "RuntimeDirectory=sysmond",
-                  "RuntimeDirectoryPreserve=yes", "StateDirectory=sysmond")  # fmt: skip
-    words = [f"--property={each}" for each in properties]
-    words += [f"--setenv={name}={os.environ[name]}" for name in ("PYTHONPATH", "LC_ALL")]
-    # It comes back when the service has said that it records.
-    run("systemd-run", "--quiet", f"--unit={SERVICE}", *words, sys.executable, "-P", "-m", "sysmond", "--bus=system")
-    made = Recorder(tmp_path_factory.mktemp("recorder"))
-    made.folders = Folders("/var/lib/sysmond", "/run/sysmond")
-    made.wait_for("process", f"pid = {os.getpid()}", "pid")
-    yield made
-    run("systemctl", "stop", SERVICE)
-    assert shown(SERVICE, "Result") == ["success"]
+    with as_service(tmp_path_factory.mktemp("recorder")) as made:
+        made.wait_for("process", f"pid = {os.getpid()}", "pid")
+        yield made
 
 
 @contextmanager

@@ -4,7 +4,8 @@
 A check inside the machine asks for it by a port of its own, a line of JSON each way; on the host a thread obeys:
 ``{"monitor": "device_add …"}`` is an order for qemu, ``{"say": {"capacity": 17}}`` is written to where the tables of
 ``devices.asl`` read, ``{"wake_s": 30}`` wakes the machine after so long, should it be suspended then,
-``{"nmea": "$GPGGA,…"}`` is what a receiver behind a serial line says each second from then on.
+``{"nmea": "$GPGGA,…"}`` is what a receiver behind a serial line says each second from then on, ``{"reset": true}``
+resets it.
 """
 
 import json
@@ -138,8 +139,12 @@ class Obeying(threading.Thread):
             case {"nmea": sentences}:
                 self._receiver.sentences = sentences
                 return None
+            case {"reset": True}:
+                # The machine was started such that it ends where it would be reset.
+                monitor.do("set-action", reboot="reset")
+                return monitor.do("system_reset")
             case _:
-                return {"error": f"{order!r}: expected monitor, say, wake_s or nmea"}
+                return {"error": f"{order!r}: expected monitor, say, wake_s, nmea or reset"}
 
 
 class Outside:
@@ -171,6 +176,10 @@ class Outside:
     def receive(self, *sentences: str) -> None:
         """Have the receiver of GPS say these sentences, each with its checksum, from now on; none, and it is silent."""
         assert self._ask(nmea="".join(f"{each}\r\n" for each in sentences)) is None
+
+    def reset(self) -> None:
+        """Have the machine be reset, as by its button; it does not come to know that."""
+        os.write(self._descriptor, json.dumps({"reset": True}).encode() + b"\n")
 
     def close(self) -> None:
         """Leave."""

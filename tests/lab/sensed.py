@@ -2,7 +2,9 @@
 """What the checks of devices share: a recorder that senses often, what it has last, and programs that tell the same."""
 
 import json
+import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,10 +14,14 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import ABSENT
 from sysmond.errors import Error
 from sysmond.history import Archive
+from sysmond.machine.folders import Folders
 from tests.lab.ground import TOP, Ground
 from tests.support.waiting import wait_until
-from tests.support.whole import a_recorder
+from tests.support.whole import Recorder, a_recorder
 
+SERVICE = "sysmond.service"
+POLICIES = Path("/etc/dbus-1/system.d")
+POLICY = Path(__file__).parent.parent.parent / "dbus/org.sysmond.SystemMonitor1.conf"
 INTERVAL_S = 2
 # From an event of a device to its row, and to its gap; and how much later that may be where a processor is emulated.
 HOT_PLUG_NS = 2 * SECOND_NS
@@ -24,7 +30,35 @@ LATE_NS = 4 * SECOND_NS
 
 def run(*words: str) -> str:
     """Run a program to its good end; what it says."""
-    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
+
+
+def shown(unit: str, *properties: str) -> list[str]:
+    """What systemd tells of a unit."""
+    return [run("systemctl", "show", "--value", "--property", name, unit).strip() for name in properties]
+
+
+@contextmanager
+def as_service(folder: Path, config: str = "") -> Iterator[Recorder]:
+    """Have the machine's recorder as a service that is started again when it dies, on the system bus."""
+    POLICIES.mkdir(parents=True, exist_ok=True)
+    (POLICIES / POLICY.name).write_bytes(POLICY.read_bytes())
+    run("systemctl", "reload", "dbus.service")
+    properties = ("Type=notify", "Restart=always", "WatchdogSec=300", "TimeoutStartSec=600", "RuntimeDirectory=sysmond",
+                  "RuntimeDirectoryPreserve=yes", "StateDirectory=sysmond")  # fmt: skip
+    words = [f"--property={each}" for each in properties]
+    words += [f"--setenv={name}={os.environ[name]}" for name in ("PYTHONPATH", "LC_ALL")]
+    made = Recorder(folder)
+    made.folders = Folders("/var/lib/sysmond", "/run/sysmond")
+    program = [sys.executable, "-P", "-m", "sysmond", "--bus=system"]
+    if config:
+        made.config.write_text(config)
+        program += ["--config", str(made.config)]
+    # It comes back when the service has said that it records.
+    run("systemd-run", "--quiet", f"--unit={SERVICE}", *words, *program)
+    yield made
+    run("systemctl", "stop", SERVICE)
+    assert shown(SERVICE, "Result") == ["success"]
 
 
 @contextmanager
