@@ -119,7 +119,7 @@ def test_what_ended_counts_up_to_its_end_and_what_no_reading_saw_counts_too(fold
     assert np.isnat(ended[1])
     assert ended[9] == np.datetime64(at(108.7), "ns")
     named = ask(folders, start=100, end=118, where="signal = SIGKILL", columns="pid,signal,signal_name,exit_name")
-    assert rows(named, "pid", "signal", "signal_name", "exit_name") == [(50, 9, "SIGKILL", "0")]
+    assert rows(named, "pid", "signal", "signal_name", "exit_name") == [(50, 9, "SIGKILL", None)]
     by_code = ask(folders, start=100, end=118, group_by="exit_code", columns="exit_code,count,cpu:sum")
     assert dict(rows(by_code, "exit_code", "count"))[3] == 1
     by_signal = ask(folders, start=100, end=118, group_by="signal", columns="signal,cpu:sum")

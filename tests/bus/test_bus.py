@@ -176,7 +176,7 @@ def test_the_cost_names_parts_and_probes(recorder: Recorder) -> None:
     wait_until(lambda: {"sampler", "bus", "probe:disk"} <= answer(recorder.bus, "GetCost", "a{sv}", "0")[0].keys())
     (costs,) = answer(recorder.bus, "GetCost", "a{sv}", "0")
     assert costs["bus"]["rss"] > 1e6
-    assert costs["probe:disk"].keys() == {"duration", "failures"}
+    assert costs["probe:disk"].keys() == {"duration", "failures", "dropped"}
 
 
 def parsed(text: str) -> ET.Element:
