@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sysmond.answers.records import answer
+from sysmond.answers.rows.joins import Joins
 from sysmond.answers.rows.question import Request
 from sysmond.base.clock import SECOND_NS, Relation
-from sysmond.base.model import ABSENT, Cause, Sensitivity
+from sysmond.base.model import ABSENT, Cause, Join, Sensitivity
 from sysmond.base.result import Result
 from sysmond.errors import Error, UsageError
 from sysmond.machine.folders import Folders
@@ -459,6 +460,13 @@ def test_percentiles_are_over_the_steps(folders: Folders) -> None:
         ask(folders, start=100, end=110, percentile=50)
     with pytest.raises(UsageError, match="percentile 101: expected 0 to 100"):
         ask(folders, start=100, end=110, step="1s", percentile=101)
+
+
+def test_an_exit_code_without_a_signal_beside_it_has_its_name() -> None:
+    """A table of somebody else may have the one and not the other."""
+    joins = Joins((Join(":exit", (("code", "number"),), (("code_name", "name"),)),))
+    words = joins.words("code_name", {"code": np.array([0, 64])}.__getitem__)
+    assert [words.texts[code] for code in words.codes] == ["0", "EX_USAGE"]
 
 
 def test_of_what_a_signal_ended_the_exit_code_has_no_name(folders: Folders) -> None:

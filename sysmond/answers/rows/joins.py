@@ -45,12 +45,12 @@ def _of_number(text: Callable[[int], str | None]) -> Callable[[int | str, str], 
     return lambda value, _: text(value) if isinstance(value, int) else None
 
 
-_USER, _EXIT = ":user", ":exit"
+_USER, _SIGNAL, _EXIT = ":user", ":signal", ":exit"
 _READERS: Mapping[str, Callable[[int | str, str], str | None]] = {
     _USER: _of_number(username),
     # Nothing where a thread is in none, and a process ended by none.
     ":syscall": _of_number(lambda number: syscalls.name(number) or None),
-    ":signal": _of_number(lambda number: signals.name(number) or None),
+    _SIGNAL: _of_number(lambda number: signals.name(number) or None),
     _EXIT: _of_number(exit_name),
     ":cgroup": lambda path, name: getattr(_owner(path), name, None) if isinstance(path, str) else None,
 }
@@ -168,8 +168,8 @@ class Joins(NamedTuple):
             if self.is_nameless and join.table == _USER:
                 read = _of_number(str)
             words = _read_by(read, columns[0], there)
-            is_ours = (join.table, join.by[0][0]) == (_EXIT, "exit_code")
-            return _without_killed(words, numbers("signal")) if is_ours else words
+            signal = next((other.by[0][0] for other in self.joins if other.table == _SIGNAL), "")
+            return _without_killed(words, numbers(signal)) if signal and join.table == _EXIT else words
         if (texts := self.texts.get(join)) is None and join.is_numbered:
             texts = Texts(join, ())
         if texts is None or any(isinstance(column, Words) for column in columns):
