@@ -378,7 +378,8 @@ class Sampler:
         if isinstance(reading, Pieces):
             self._write_records(ring, source, tick_ns, reading)
             return
-        self._drop([source], source.write(ring, tick_ns, reading))
+        if lost := source.write(ring, tick_ns, reading):
+            self._drop([source], lost)
 
     def _write_records(self, ring: RingWriter, source: Source, tick_ns: int, reading: Pieces) -> None:
         """Write a reading of a long table; where it outgrows its ring, into a larger one that follows."""
@@ -390,7 +391,8 @@ class Sampler:
             # A ring of what lasts begins with all rows: those are read at once, and what is new is among them.
             self._first_tick(source.stream, [source], {source: reading} if has_all else {}, tick_ns)
             return
-        self._drop([source], reading.lost + ring.records(source.index, tick_ns, reading.records, source.stride))
+        if lost := reading.lost + ring.records(source.index, tick_ns, reading.records, source.stride):
+            self._drop([source], lost)
         source.wrote(reading, ring, tick_ns)
         if is_outgrown:  # A worker is not asked twice a tick.
             self._begin_anew(source.stream)
