@@ -158,7 +158,7 @@ def parser() -> Parser:
     add("--drop", action="append", metavar="PATTERN", help="leave out what matches: a PATH, or METRIC[@INSTANCE]"
         " of any table; repeatable")  # fmt: skip
     add("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: by the file's suffix, else csv;"
-        " on a terminal, table); pandas reads csv with comment='#', or as --no-comments leaves it")  # fmt: skip
+        " on a terminal, table); pandas needs comment='#' to read csv, or --no-comments here")  # fmt: skip
     add("--units", action="store_true", help="put units into the header of csv and tsv")
     add("--no-comments", action="store_true", help="in csv, tsv, kv and table: no lines about gaps, events and units")
     add("--spreadsheet", action="store_true", help="csv or tsv for a spreadsheet: --units, --no-comments, and no text"

@@ -39,8 +39,8 @@ CACHE_BYTES = 0
 # No array but the matrices is larger, once unpacked: a crafted file cannot make a reader take more.
 ARRAY_BYTES_MAX = 64 * 1024 * 1024
 
-# Shuffle, deflate, Fletcher-32.
-FILTERS = 3
+# How many filters a chunk goes through: shuffle, deflate, Fletcher-32.
+_FILTERS = 3
 # Names of datasets may lead through groups that are made on the way.
 _WITH_GROUPS = h5p.create(h5p.LINK_CREATE)
 _WITH_GROUPS.set_create_intermediate_group(True)
@@ -428,7 +428,7 @@ class Dataset:
         if any(2 * step < min(length, right) for step, length, right in zip(shape, self.shape, usual, strict=True)):
             raise ValueError(f"{name} has chunks of the shape {shape}; expected {tuple(usual)}")
         # Whatever else the others are, no chunk of theirs can be unpacked; whether bytes were shuffled it does not say.
-        first, _, values, _ = creation.get_filter(0) if creation.get_nfilters() == FILTERS else _NO_FILTER
+        first, _, values, _ = creation.get_filter(0) if creation.get_nfilters() == _FILTERS else _NO_FILTER
         if first != h5z.FILTER_SHUFFLE or values[:1] != (self.dtype.itemsize,):
             raise ValueError(f"{name} is stored with other filters than shuffle, deflate and fletcher32")
         chunks = math.prod(-(-length // step) for length, step in zip(self.shape, shape, strict=True))
