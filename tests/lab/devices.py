@@ -21,7 +21,18 @@ from sysmond.base.model import Cause
 from sysmond.history import Archive
 from tests.lab.ground import Ground, number
 from tests.lab.outside import AT_FIRST, CHARGES, DISCHARGES, Outside
-from tests.lab.sensed import INTERVAL_S, LATE_NS, instances, newest, plugged, pulled, run, sensing, the_only
+from tests.lab.sensed import (
+    INTERVAL_S,
+    LATE_NS,
+    instances,
+    newest,
+    plugged,
+    pulled,
+    run,
+    sensing,
+    tell_supplies,
+    the_only,
+)
 from tests.support.waiting import wait_until
 
 TABLES = (
@@ -29,7 +40,6 @@ TABLES = (
     *("ethtool", "cpu", "disk"),
 )
 BATTERY, MAINS = "BAT0", "ACAD"
-SUPPLIES = Path("/sys/class/power_supply")
 CPU1 = Path("/sys/devices/system/cpu/cpu1/online")
 FULL_MWH = 48_000
 # Which of our tables has what sensors(1) prints, and how many of its own units make one of theirs.
@@ -59,13 +69,6 @@ def outside(opened: Outside) -> Iterator[Outside]:
     yield opened
     opened.say(**AT_FIRST)
     tell_supplies()
-
-
-def tell_supplies() -> None:
-    """Have the kernel tell that power supplies changed, as firmware does by an interrupt; it keeps answers a second."""
-    time.sleep(1.1)
-    for name in (BATTERY, MAINS):
-        (SUPPLIES / name / "uevent").write_text("change")
 
 
 # --- Power
@@ -308,8 +311,7 @@ def test_usb_disk_is_there_while_it_is_plugged_in(ground: Ground, outside: Outsi
 def test_nvme_has_a_temperature_while_it_is_plugged_in(ground: Ground, outside: Outside) -> None:
     shown = Path("/sys/class/nvme/nvme0")
     add = "device_add nvme,id=disk,serial=LABNVME,drive=nvme,bus=socket"
-    name = plugged(ground, "temperature", lambda: outside.monitor(add), shown)
-    assert name.startswith("nvme:")
+    name = plugged(ground, "temperature", lambda: outside.monitor(add), shown, "nvme:")
     told = json.loads(run("smartctl", "--json", "--attributes", "/dev/nvme0"))["temperature"]["current"]
     assert abs(number(ground.last("temperature", name)["value"]) - told * 1000) < 1000
     pulled(ground, "temperature", name, lambda: outside.monitor("device_del disk"), shown)

@@ -23,7 +23,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.result import Event
 from sysmond.history import Archive
 from tests.lab.outside import AT_FIRST, Outside
-from tests.lab.sensed import LATE_NS, as_service, run
+from tests.lab.sensed import LATE_NS, as_service, run, tell_supplies
 from tests.support.waiting import wait_until
 from tests.support.whole import Recorder
 
@@ -31,7 +31,6 @@ PARTS = ("sampler", "background", "archiver", "bus")
 # Present where the machine was reset on purpose: what guest.sh runs then, in place of what the host asked for.
 AGAIN = Path("/root/arguments")
 FILES = Path("/root/lab")
-SUPPLIES = Path("/sys/class/power_supply")
 # What is announced by nobody is read so often here.
 READ_S = 2
 CONFIG = f"""
@@ -81,13 +80,6 @@ def happened(recorder: Recorder, since_ns: int, kind: str, says: str) -> list[Ev
     """The events of a kind since some time that say so."""
     events = Archive(recorder.folders).events(np.datetime64(since_ns, "ns"), kind=kind)
     return [event for event in events if re.search(says, f"{event.subject}: {event.text}")]
-
-
-def tell_supplies() -> None:
-    """Have the kernel tell that power supplies changed, as firmware does by an interrupt; it keeps answers a second."""
-    time.sleep(1.1)
-    for supply in SUPPLIES.iterdir():
-        (supply / "uevent").write_text("change")
 
 
 def fail(name: str) -> None:

@@ -22,6 +22,7 @@ from tests.support.whole import Recorder, a_recorder
 SERVICE = "sysmond.service"
 POLICIES = Path("/etc/dbus-1/system.d")
 POLICY = Path(__file__).parent.parent.parent / "dbus/org.sysmond.SystemMonitor1.conf"
+SUPPLIES = Path("/sys/class/power_supply")
 INTERVAL_S = 2
 # From an event of a device to its row, and to its gap; and how much later that may be where a processor is emulated.
 HOT_PLUG_NS = 2 * SECOND_NS
@@ -36,6 +37,13 @@ def run(*words: str) -> str:
 def shown(unit: str, *properties: str) -> list[str]:
     """What systemd tells of a unit."""
     return [run("systemctl", "show", "--value", "--property", name, unit).strip() for name in properties]
+
+
+def tell_supplies() -> None:
+    """Have the kernel tell that power supplies changed, as firmware does by an interrupt; it keeps answers a second."""
+    time.sleep(1.1)
+    for supply in SUPPLIES.iterdir():
+        (supply / "uevent").write_text("change")
 
 
 @contextmanager
@@ -102,15 +110,19 @@ def the_only(ground: Ground, table: str) -> str:
     return instances(ground, table).pop()
 
 
-def plugged(ground: Ground, table: str, does: Callable[[], object], shown: Path) -> str:
-    """Plug something in, which the kernel shows as a folder: its instance, in time."""
+def plugged(ground: Ground, table: str, does: Callable[[], object], shown: Path, begins: str = "") -> str:
+    """Plug something in, which the kernel shows as a folder: its instance, which ``begins`` so, in time."""
     before, begin_ns = instances(ground, table), time.time_ns()
+
+    def new() -> set[str]:
+        return {name for name in instances(ground, table, begin_ns) - before if name.startswith(begins)}
+
     assert not shown.exists()
     does()
     wait_until(shown.exists)
     shown_ns = time.time_ns()
-    wait_until(lambda: instances(ground, table, begin_ns) - before, lambda: f"{table}: {ground.recorder.said()}")
-    name = (instances(ground, table, begin_ns) - before).pop()
+    wait_until(new, lambda: f"{table}: {ground.recorder.said()}")
+    name = new().pop()
     late_ns = ground.rows(table, name, begin_ns)[0].time_ns - shown_ns
     print(f"{table}@{name}: {late_ns / SECOND_NS:.2f} s after the kernel showed it")
     assert late_ns <= HOT_PLUG_NS + LATE_NS
