@@ -9,7 +9,7 @@ many: a storm costs four wake-ups a second. Standard library only.
 import errno
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
@@ -41,28 +41,49 @@ SO_RCVBUFFORCE, ROOM_BYTES = 33, 1024 * 1024
 class Announced(NamedTuple):
     """What a message is about. ``kind`` of event, and ``name`` of the device, where one came or went; else empty.
 
-    ``number``: how many the kernel had announced with it, of all devices; 0 where it does not say.
+    ``number``: how many the kernel had announced with it, of all devices; 0 where it does not say. ``path``: of the
+    device below /sys, whose parts have longer ones.
     """
 
     subsystem: str
     kind: str = ""
     name: str = ""
     number: int = 0
+    path: str = ""
 
 
 def device_of(message: bytes) -> Announced:
     """What an event of the kernel (``add@/devices/…``, then NAME=VALUE, each ended by NUL) is about."""
     fields = dict(field.partition(b"=")[::2] for field in message.split(b"\0")[1:])
-    path = fields.get(b"DEVPATH", b"").rpartition(b"/")[2]
-    subsystem, name = (text.decode("utf-8", "replace") for text in (fields.get(b"SUBSYSTEM", b""), path))
+    subsystem, path = (fields.get(field, b"").decode("utf-8", "replace") for field in (b"SUBSYSTEM", b"DEVPATH"))
     number = fields.get(b"SEQNUM", b"")
     # A slash in a name is an exclamation mark in its path.
     return Announced(
         subsystem,
         _ACTIONS.get(fields.get(b"ACTION", b""), ""),
-        name.replace("!", "/"),
+        path.rpartition("/")[2].replace("!", "/"),
         int(number) if number.isdigit() else 0,
+        path,
     )
+
+
+def with_parts(devices: Sequence[Announced]) -> dict[Announced, list[Announced]]:
+    """Devices that came or went together: each that is no part of another, and its parts."""
+    whole = {(about.kind, about.path): about for about in devices}
+    roots: dict[Announced, list[Announced]] = {}
+    for about in devices:
+        above = [whole.get((about.kind, path)) for path in _above(about.path)]
+        root = next((each for each in above if each is not None), about)
+        roots.setdefault(root, []).extend(() if root is about else (about,))
+    return roots
+
+
+def _above(path: str) -> Iterator[str]:
+    """The paths of all that a device may be a part of, the whole first."""
+    at = path.find("/", 1)
+    while at > 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
 
 
 class MulticastGroup(NamedTuple):
@@ -137,20 +158,34 @@ class DeviceEvents:
         return {about.subsystem for about in heard if about.subsystem}
 
     def happened(self, subsystems: set[str]) -> list[tuple[str, str, str]]:
-        """Kind, subject and text of the events that the last changes of these subsystems were; of a storm but one."""
+        """Kind, subject and text of the events that the last changes of these subsystems were; of a storm but one.
+
+        A device is one event, with its parts: a hub with what hangs on it, a keyboard with its light-emitting diodes.
+        """
         devices = [about for about in self._came_and_went if about.subsystem in subsystems]
         lost = self._losses.take()
-        if len(devices) > DEVICES_LISTED_MAX or lost:
+        roots = with_parts(devices)
+        if len(roots) > DEVICES_LISTED_MAX or lost:
             said = f"{len(devices)} events"
             if lost:
                 said += f"; {lost} more, of whatever devices, were lost"
             return [(STORM, " ".join(sorted({about.subsystem for about in devices})), said)]
-        return [(about.kind, f"{about.subsystem}/{about.name}", "") for about in devices]
+        return [(about.kind, _called(about), _listed(parts)) for about, parts in roots.items()]
 
     def close(self) -> None:
         """Listen no more."""
         for listening, _ in self._listening:
             listening.close()
+
+
+def _called(about: Announced) -> str:
+    return f"{about.subsystem}/{about.name}"
+
+
+def _listed(parts: Sequence[Announced]) -> str:
+    names = [_called(part) for part in parts[:DEVICES_LISTED_MAX]]
+    more = [f"{len(parts) - len(names)} more"] if len(parts) > len(names) else []
+    return f"with {', '.join([*names, *more])}" if names else ""
 
 
 class Losses:

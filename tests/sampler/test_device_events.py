@@ -48,9 +48,10 @@ def sysmond_probes():
 
 def test_an_event_names_its_device() -> None:
     message = b"add@/devices/platform/x\0ACTION=%s\0DEVPATH=/devices/platform/a!x\0SUBSYSTEM=hwmon\0SEQNUM=7\0"
-    assert device_of(message % b"add") == Announced("hwmon", "device added", "a/x", 7)
-    assert device_of(message % b"remove") == Announced("hwmon", "device removed", "a/x", 7)
-    assert device_of(message % b"change") == Announced("hwmon", "", "a/x", 7)
+    path = "/devices/platform/a!x"
+    assert device_of(message % b"add") == Announced("hwmon", "device added", "a/x", 7, path)
+    assert device_of(message % b"remove") == Announced("hwmon", "device removed", "a/x", 7, path)
+    assert device_of(message % b"change") == Announced("hwmon", "", "a/x", 7, path)
     assert device_of(b"libudev\0\xfe\xed\xca\xfe") == Announced("")
     assert device_of(b"") == Announced("")
     assert device_of(b"add@/x\0SEQNUM=-1\0").number == device_of(b"add@/x\0SEQNUM=\xb2\0").number == 0
@@ -95,8 +96,24 @@ def test_what_comes_and_goes_is_told_by_name_and_a_storm_by_its_number(monkeypat
     one, changed = Announced("block", "device added", "sda"), Announced("hwmon", "", "hwmon0")
     assert heard(one, changed, Announced("misc", "device removed", "x")) == {"block", "hwmon", "misc"}
     assert devices.happened({"block", "hwmon"}) == [("device added", "block/sda", "")]
-    assert heard(*[one] * (DEVICES_LISTED_MAX + 1), changed) == {"block", "hwmon"}
+    storm = [one._replace(number=number) for number in range(DEVICES_LISTED_MAX + 1)]
+    assert heard(*storm, changed) == {"block", "hwmon"}
     assert devices.happened({"block", "hwmon"}) == [("devices changed", "block", f"{DEVICES_LISTED_MAX + 1} events")]
+    hub = [
+        Announced("usb", "device added", path.rpartition("/")[2], path=f"/devices/pci0000:00/{path}")
+        for path in ("usb1/1-4/1-4.1", "usb1/1-4", "usb1/1-4/1-4:1.0", "usb1/1-40", "usb1/1-4/1-4.1/1-4.1:1.0")
+    ]
+    gone = hub[2]._replace(kind="device removed")
+    assert heard(*hub, gone) == {"usb"}
+    assert devices.happened({"usb"}) == [
+        ("device added", "usb/1-4", "with usb/1-4.1, usb/1-4:1.0, usb/1-4.1:1.0"),
+        ("device added", "usb/1-40", ""),
+        ("device removed", "usb/1-4:1.0", ""),
+    ]
+    parts = [hub[1]._replace(name=f"{number}", path=f"{hub[1].path}/{number}") for number in range(10)]
+    assert heard(hub[1], *parts) == {"usb"}
+    ((_, subject, text),) = devices.happened({"usb"})
+    assert (subject, text[-20:]) == ("usb/1-4", "usb/6, usb/7, 2 more")
     devices.close()
 
 
