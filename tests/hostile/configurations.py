@@ -356,9 +356,9 @@ def attempt(case: Case, folder: Path, before: bytes) -> Iterator[str]:
     if code not in {0, REFUSED} or (code == 0) is not case.is_right:
         yield f"exit code {code}, after {lines}"
     elif code == 0:
-        if lines:
-            yield f"taken, and yet {lines}"
-        plan.decode(output.read_bytes())
+        expected = [f"sysmond: {remark}" for remark in plan.remarks(plan.decode(output.read_bytes()))]
+        if lines != expected:
+            yield f"taken, and says {lines}, not {expected}"
     else:
         yield from _refused(lines, str(path))
         if output.read_bytes() != before:
