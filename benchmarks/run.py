@@ -78,15 +78,20 @@ QUICK: dict[str, tuple[str, ...]] = {
     "tasks": ("--quick",),
     "storm": ("--seconds", "10", "--rate", "50"),
     "floods": ("--seconds", "1", "--connections", "5"),
+    "days": ("--seconds", "3"),
+    "probes": ("--seconds", "5"),
     "service": ("--seconds", "3"),
 }
-# Only when asked for: they are for root, and take an hour (idle, storm), half of one (tasks) or minutes.
+# Only when asked for: they are for root, and take an hour (days, idle, storm), half of one (tasks) or minutes.
+# What probes finds stands in docs/metrics.md.
 SELDOM: dict[str, tuple[str, ...]] = {
     "idle": (),
     "cgroups": (),
     "tasks": (),
     "storm": (),
     "floods": (),
+    "days": (),
+    "probes": (),
     "service": ("--seconds", "600", *(word for load in service.LOADS for word in ("--load", load))),
 }
 
@@ -662,6 +667,13 @@ TARGETS = (
         "≤ 0.5 ×",
         lambda f: f"{f['kept_share']:.2f} × of {f['kept_bytes']['1s'] / f['kept_seconds']:.0f} B a second",
         lambda f: f["kept_share"] <= 0.5 and f["kept_seconds"] >= 600,
+    ),
+    Target(
+        "days",
+        "days that rows of processes and wait states go back, all processes at work: 100, 1,000",
+        "≥ 7, 3",
+        lambda f: ", ".join(f"{f[tasks]['days'] or 0:.0f}" for tasks in ("100", "1000")),
+        lambda f: (f["100"]["days"] or 0) >= 7 and (f["1000"]["days"] or 0) >= 3,
     ),
     Target(
         "idle",

@@ -13,7 +13,7 @@ import json
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 from importlib.metadata import entry_points
 from operator import attrgetter
@@ -61,9 +61,10 @@ other programs: ≈ if they compute it in another way, … + if theirs is a sum 
 [Names by program](names.md) also lists the units that differ.
 
 *Takes* is how long a reading and its row in the ring took when last [measured](performance.md), with 1,000
-processes and 1,000 control groups; `–` if no benchmark measures the table by itself. Tables of tasks
-share one pass, which counts for the first that asks for it. To record a table that is off, enable it in the
-configuration or with `sysmonctl enable probe NAME`.
+processes and 1,000 control groups. A `+` means that the files of a recorded machine were read: the time that the
+hardware takes to answer comes on top. `–` stands if neither machine has what the table is about. Tables of tasks share
+one pass, which counts for the first that asks for it. To record a table that is off, enable it in the configuration or
+with `sysmonctl enable probe NAME`.
 """
 
 NAMES_HEAD = """\
@@ -217,46 +218,61 @@ def offered(plugin: ModuleType) -> list[Probe]:
 
 def metrics() -> str:
     """Spell the metric catalogue."""
-    probes, taken_ms = catalogue(), measured_ms()
+    probes, reading_times = catalogue(), measured()
+    on = on_by_default(probes)
+    rows: dict[str, tuple[str, ...]] = {
+        probe.table.name: (
+            probe.table.per or "the whole system",
+            str(len(probe.table.metrics)),
+            f"{probe.interval_s:g} s",
+            probe.lane,
+            as_declared("", probe).sensitivity,
+            "on" if probe.table.name in on else "off",
+            reading_times.get(probe.table.name, "–"),
+        )
+        for probe in probes
+    }
+    own = event_rows.TABLE
+    rows[own.name] = ("event", str(len(own.metrics)), "event", "all parts", "by its kind", "on", "–")
     summary = table(
         ("table", "a row is about", "metrics", "every", "lane", "sensitivity", "by default", "takes"),
-        (
-            (
-                f"[{probe.table.name}](#{probe.table.name})",
-                probe.table.per or "the whole system",
-                str(len(probe.table.metrics)),
-                f"{probe.interval_s:g} s",
-                probe.lane,
-                as_declared("", probe).sensitivity,
-                "on" if probe.enabled else "off",
-                spelled_ms(taken_ms.get(probe.table.name)),
-            )
-            for probe in probes
-        ),
+        ((f"[{name}](#{name})", *cells) for name, cells in sorted(rows.items())),
     )
-    sections = [line for probe in probes for line in table_section(probe)] + list(event_section())
+    sections = [line for probe in probes for line in table_section(probe, on)] + list(event_section())
     left_out = ("", "## Left out, and why", "", *table(("what", "why"), LEFT_OUT))
     return "\n".join([METRICS_HEAD, *summary, *sections, *left_out]) + "\n"
 
 
-def measured_ms() -> dict[str, float]:
-    """How long a reading of a table takes, as the benchmarks found it: of those that they take by themselves."""
+def on_by_default(probes: Iterable[Probe]) -> set[str]:
+    """Which tables are recorded by default: by themselves, or by an option of a table that is."""
+    on = {probe.table.name: probe for probe in probes if probe.enabled}
+    return {*on, *(option.enables for probe in on.values() for option in probe.options if option.default)}
+
+
+def measured() -> dict[str, str]:
+    """How long a reading of a table takes, as the benchmarks found it last, by table."""
     kept = json.loads((HERE / "performance.json").read_text(encoding="utf-8"))
-    figures = {program: kept.get(program, {}).get("figures", {}) for program in ("tick", "tasks", "cgroups")}
-    return {
+    figures = {name: kept.get(name, {}).get("figures", {}) for name in ("probes", "tick", "tasks", "cgroups")}
+    times_ms = {
+        **figures["probes"].get("here_ms", {}),
         **figures["tick"].get("by_probe", {}),
         **figures["tasks"].get("procs_1000", {}).get("daemon", {}).get("duration_ms", {}),
         **figures["cgroups"].get("slow_tables_ms_per_reading", {}),
     }
+    of_files = figures["probes"].get("files_ms", {})
+    return {
+        **{table: f"{spelled_ms(ms)} +" for table, ms in of_files.items()},
+        **{table: spelled_ms(ms) for table, ms in times_ms.items()},
+    }
 
 
-def spelled_ms(ms: float | None) -> str:
+def spelled_ms(ms: float) -> str:
     """Spell how long something takes, with the two digits that mean something."""
-    return "–" if ms is None else f"{float(f'{ms:.2g}'):g} ms"
+    return f"{float(f'{ms:.2g}'):g} ms"
 
 
-def table_section(probe: Probe) -> Iterator[str]:
-    """Spell one table of the catalogue."""
+def table_section(probe: Probe, on: Container[str]) -> Iterator[str]:
+    """Spell one table of the catalogue. ``on``: the tables that are recorded by default."""
     declared = probe.table
     yield ""
     yield f"## {declared.name}"
@@ -264,7 +280,8 @@ def table_section(probe: Probe) -> Iterator[str]:
     if declared.doc:
         yield declared.doc
         yield ""
-    off = "" if probe.enabled else f" Off, until `sysmonctl enable probe {declared.name}` or the configuration says so."
+    enabling = f"`sysmonctl enable probe {declared.name}`"
+    off = "" if declared.name in on else f" Off, until {enabling} or the configuration says so."
     about = f"One row a {declared.per}" if declared.per else "One row for the whole system"
     every = f"every {probe.interval_s:g} s"
     if declared.packing is not None:

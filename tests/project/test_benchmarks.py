@@ -42,6 +42,8 @@ PROMISED = {
         *("realtime_ms_per_tick", "by_probe", "background_ms_per_s", "background_wakeups_per_s", "background_values"),
         *("virtual_more_ms_per_tick", "virtual_more_mb", "hot_plug", "came_max_s", "went_max_s", "seconds"),
     },
+    "days": {"100", "1000"},
+    "probes": {"here_ms", "files_ms", "seconds"},
     "input": {"by", "reports", "way", "way_recorded", "percent", "wakeups_at_rest", "seconds"},
     "top": {"wall_ms", "cpu_ms", "peak_mb", "processes", "hours", "bytes_per_process_sample"},
     "asking": {"processes_cpu_ms", "disks_to_series", "groups_cpu_ms", "answers", "hours", "days"},
@@ -68,6 +70,8 @@ TINY = {
     "bus": ("--seconds", "1", "--calls", "20"),
     "floods": ("--seconds", "1", "--connections", "5"),
     "changes": ("--changes", "1"),
+    "days": ("--seconds", "1"),
+    "probes": ("--seconds", "3"),
     "sensing": ("--seconds", "2", "--plugs", "1"),
     "input": ("--seconds", "2", "--period", "1"),
     "top": ("--processes", "20", "--hours", "1", "--repeats", "1"),
@@ -108,6 +112,8 @@ def test_a_benchmark_prints_one_object_with_its_keys(repository: Path, program: 
         pytest.skip("only root can run a process of another user")
     if program == "signals" and (reason := why_not()):
         pytest.skip(reason)
+    if program == "days" and shutil.which("gcc") is None:
+        pytest.skip("no compiler here")
     if program in {"bus", "event_storms", "floods"} and shutil.which("dbus-daemon") is None:
         pytest.skip("no dbus-daemon here")
     assert PROMISED[program] <= run(repository, program, *TINY[program]).keys()
