@@ -122,7 +122,11 @@ class Obeying(threading.Thread):
             asking = Monitor(monitor)
             with connected(port) as made, made.makefile("rwb") as lines:
                 for line in lines:
-                    lines.write(json.dumps(self._obey(asking, json.loads(line))).encode() + b"\n")
+                    order = json.loads(line)
+                    answer = self._obey(asking, order)
+                    if "reset" in order:
+                        continue  # Who asked is no more: the machine begun anew would take it for its own first answer.
+                    lines.write(json.dumps(answer).encode() + b"\n")
                     lines.flush()
             asking.close()
 
