@@ -5,6 +5,7 @@ Standard library only: the real-time sampler writes these.
 """
 
 import json
+from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -56,6 +57,8 @@ EVENT_BYTES_MAX = 1024
 EVENT_DETAIL_BYTES_MAX = 2048
 EVENT_FIELDS_MORE = 3
 TEXTS_MAX = 1024
+# So many declarations a reader has decoded at once: rings repeat them, and a screen reads rings every second.
+_LAYOUTS_DECODED_MAX = 256
 # Half of 64 bits, so that the difference of any two values fits as well; larger ones are a kernel's "no limit".
 VALUE_MAX = 2**62 - 1
 
@@ -165,6 +168,7 @@ def encode_layout(layout: Layout) -> bytes:
     return json.dumps([*spelled, table.packing] if table.packing else spelled, separators=(",", ":")).encode()
 
 
+@lru_cache(_LAYOUTS_DECODED_MAX)
 def decode_layout(payload: bytes) -> Layout:
     """Decode the payload of a layout frame.
 

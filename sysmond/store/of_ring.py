@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -455,15 +456,17 @@ class ExplainedRing:
         times = [self._frames["tick_ns"][indexes] for _, indexes in rows]
         ticks, _ = distinct(np.concatenate([*times, np.array(idle, np.int64)]))
         position: dict[SeriesKey, int] = {}
+        # Of a table and an instance: sets of instances that come and go have most of them in common.
+        of_instance: dict[tuple[int, str], list[int]] = {}
         parts = []
         for (ident, indexes), at in zip(rows, times, strict=True):
             table_id, names = self._instances[ident]
             table = self.layouts[table_id].table
-            series = [
-                position.setdefault(SeriesKey(table.name, metric.name, name), len(position))
-                for name in names
-                for metric in table.metrics
-            ]
+            for name in names:
+                if (table_id, name) not in of_instance:
+                    keys = (SeriesKey(table.name, metric.name, name) for metric in table.metrics)
+                    of_instance[table_id, name] = [position.setdefault(key, len(position)) for key in keys]
+            series = list(chain.from_iterable(of_instance[table_id, name] for name in names))
             if (self._frames["length"][indexes] != FRAME_BYTES + 8 * len(series)).any():
                 raise ValueError(f"rows of {table.name} that do not have {len(series)} values")
             starts = (self._places[indexes] + FRAME_BYTES) // 8

@@ -166,13 +166,17 @@ class _Kinds(Mapping[str, ColumnKind]):
 
 
 class Offer(NamedTuple):
-    """The columns of a table, by label, in order; ``derived``: those that follow from others by formulas."""
+    """The columns of a table, by label, in order; ``derived``: those that follow from others by formulas.
+
+    ``is_part``: there is an offer of more, which is asked for what this one lacks; so nobody reads what comes near.
+    """
 
     table: Table
     specs: Mapping[str, Spec]
     answers: Answers
     meant: Mapping[str, str]
     derived: Mapping[str, FormulaColumn] = MappingProxyType({})
+    is_part: bool = False
 
     def made_of(self, spec: Spec) -> FormulaColumn | None:
         """What a column is made of, where rows make it: all but statistics that series have."""
@@ -224,6 +228,8 @@ class Offer(NamedTuple):
 
     def near(self, label: str, groups: Collection[str] = ()) -> str:
         """Say what comes near to what is no column: by other programs' names, other tables, spelling, or all."""
+        if self.is_part:
+            return ""
         from sysmond.base import elsewhere  # noqa: PLC0415  only to speak of a mistake
 
         meant = elsewhere.suggest_column(label, self.table.name, self._plain(), self.answers.aliases)

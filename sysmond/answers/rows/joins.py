@@ -6,6 +6,7 @@ import pwd
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -92,60 +93,78 @@ def _coded(texts: Iterable[str | None], where: Int64Array) -> Words:
     return Words(np.array([*coded, -1], np.int64)[where], list(codes))
 
 
+class _StretchTexts(NamedTuple):
+    """What the keys of a stretch have last: the numbers that say which it is and codes by name, int64[key]; texts."""
+
+    numbers: list[Int64Array]
+    codes: dict[str, Int64Array]
+    texts: Sequence[str]
+
+
 class Texts:
     """Texts that another table of one boot has, by the numbers that they belong to."""
 
     def __init__(self, join: Join, stretches: Iterable[Stretch]) -> None:
         """Read what each key has last; a stretch that lacks one of the metrics has nothing to tell."""
         self._join = join
-        self._names = [there for _, there in join.columns]
-        self._texts: dict[tuple[int, ...], tuple[str | None, ...]] = {}
-        names = [there for _, there in join.by]
-        self._start = names.index(START) if START in names else None
+        numbers, names = [there for _, there in join.by], [there for _, there in join.columns]
+        self._start = numbers.index(START) if START in numbers else None
+        self._stretches: list[_StretchTexts] = []
         for stretch in stretches:
             is_text = {metric.name: metric.is_text for metric in stretch.table.metrics}
-            if all(is_text.get(name) is False for name in names) and all(map(is_text.get, self._names)):
-                self._read(stretch, names)
-        # Of what has the same numbers, when each started, in order.
-        self._starts: dict[tuple[int, ...], list[int]] = {}
-        if self._start is not None:
-            for key in sorted(self._texts, key=lambda key: key[self._start or 0]):
-                self._starts.setdefault(self._others(key), []).append(key[self._start])
-
-    def _read(self, stretch: Stretch, names: Sequence[str]) -> None:
-        texts = [*stretch.texts, None if self._join.is_numbered else ""]
-        codes = (stretch.last(name) for name in self._names)
-        keys = zip(*(stretch.last(name).tolist() for name in names), strict=True)
-        rows = zip(*(np.where(column == ABSENT, -1, column).tolist() for column in codes), strict=True)
-        self._texts.update((key, tuple(texts[code] for code in row)) for key, row in zip(keys, rows, strict=True))
-
-    def _others(self, key: Sequence[int]) -> tuple[int, ...]:
-        return tuple(value for place, value in enumerate(key) if place != self._start)
+            if all(is_text.get(name) is False for name in numbers) and all(map(is_text.get, names)):
+                codes = {name: stretch.last(name) for name in names}
+                self._stretches.append(_StretchTexts([stretch.last(name) for name in numbers], codes, stretch.texts))
 
     def words(self, columns: Sequence[Int64Array], name: str) -> Words:
         """The texts of a name that belong to some rows, by their numbers, int64[row] each."""
         where, first = numbered(columns)
-        keys = zip(*(column[first].tolist() for column in columns), strict=True)
-        place = self._names.index(name)
-        return _coded((self._text(key, place) for key in keys), where)
+        asked = [column[first] for column in columns]
+        texts = self._of(asked, name)
+        # Of what has the same numbers, when each started, in order.
+        starts: dict[tuple[int, ...], list[int]] = {}
+        if self._start is not None:
+            for key in sorted(texts, key=itemgetter(self._start)):
+                starts.setdefault(self._others(key), []).append(key[self._start])
 
-    def _text(self, key: tuple[int, ...], place: int) -> str | None:
-        if ABSENT in key:
-            return None
-        row = self._texts.get(key if self._start is None else self._near(key, self._start))
-        text = None if row is None else row[place]
-        return f"#{key[0]}" if text is None and self._join.is_numbered else text
+        def text(key: tuple[int, ...]) -> str | None:
+            if ABSENT in key:
+                return None
+            there = texts.get(key if self._start is None else self._near(key, self._start, starts))
+            return f"#{key[0]}" if there is None and self._join.is_numbered else there
 
-    def _near(self, key: tuple[int, ...], place: int) -> tuple[int, ...]:
+        return _coded(map(text, zip(*(column.tolist() for column in asked), strict=True)), where)
+
+    def _of(self, asked: Sequence[Int64Array], name: str) -> dict[tuple[int, ...], str | None]:
+        """What keys with these numbers have of a name, whenever they started: of all that there are these are few."""
+        texts: dict[tuple[int, ...], str | None] = {}
+        without = None if self._join.is_numbered else ""
+        for stretch in self._stretches:
+            is_asked = np.ones(len(stretch.codes[name]), np.bool_)
+            for place, (column, wanted) in enumerate(zip(stretch.numbers, asked, strict=True)):
+                if place != self._start:
+                    is_asked &= np.isin(column, wanted)
+            keys = zip(*(column[is_asked].tolist() for column in stretch.numbers), strict=True)
+            codes = stretch.codes[name][is_asked].tolist()
+            said = (without if code == ABSENT else stretch.texts[code] for code in codes)
+            texts.update(zip(keys, said, strict=True))
+        return texts
+
+    def _others(self, key: Sequence[int]) -> tuple[int, ...]:
+        return tuple(value for place, value in enumerate(key) if place != self._start)
+
+    def _near(
+        self, key: tuple[int, ...], place: int, starts: Mapping[tuple[int, ...], Sequence[int]]
+    ) -> tuple[int, ...]:
         """The key that is meant: clocks of /proc are coarse, so starts may differ by a tick of it.
 
         What is within another thing began when that did, or later.
         """
-        starts = self._starts.get(self._others(key), [])
-        at = bisect_left(starts, key[place] + GRAIN_NS) - 1
-        if at < 0 or not (self._join.is_within or starts[at] > key[place] - GRAIN_NS):
+        there = starts.get(self._others(key), [])
+        at = bisect_left(there, key[place] + GRAIN_NS) - 1
+        if at < 0 or not (self._join.is_within or there[at] > key[place] - GRAIN_NS):
             return ()
-        return (*key[:place], starts[at], *key[place + 1 :])
+        return (*key[:place], there[at], *key[place + 1 :])
 
 
 class Joins(NamedTuple):

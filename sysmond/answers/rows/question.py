@@ -138,7 +138,7 @@ def asked_of(request: Request, plain: Offer, more: Callable[[], Offer]) -> Quest
     :raises UsageError: as ``asked`` does.
     """
     with suppress(UsageError):
-        return asked(request, plain)
+        return asked(request, plain._replace(is_part=True))
     return asked(request, more())
 
 
