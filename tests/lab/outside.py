@@ -5,7 +5,7 @@ A check inside the machine asks for it by a port of its own, a line of JSON each
 ``{"monitor": "device_add …"}`` is an order for qemu, ``{"say": {"capacity": 17}}`` is written to where the tables of
 ``devices.asl`` read, ``{"wake_s": 30}`` wakes the machine after so long, should it be suspended then,
 ``{"nmea": "$GPGGA,…"}`` is what a receiver behind a serial line says each second from then on, ``{"reset": true}``
-resets it.
+resets it, and has no answer.
 """
 
 import json
@@ -66,6 +66,13 @@ class Monitor:
             answer: dict[str, Any] = json.loads(line)
             if "event" not in answer:
                 return answer.get("return", answer)
+        raise EOFError("qemu has ended")
+
+    def wait_for(self, event: str) -> None:
+        """Wait until something happens that comes after the last answer."""
+        while line := self._file.readline():
+            if json.loads(line).get("event") == event:
+                return
         raise EOFError("qemu has ended")
 
     def close(self) -> None:
@@ -144,9 +151,11 @@ class Obeying(threading.Thread):
                 self._receiver.sentences = sentences
                 return None
             case {"reset": True}:
-                # The machine was started such that it ends where it would be reset.
+                # The machine was started such that it ends where it would be reset, and ends so the next time.
                 monitor.do("set-action", reboot="reset")
-                return monitor.do("system_reset")
+                monitor.do("system_reset")
+                monitor.wait_for("RESET")
+                return monitor.do("set-action", reboot="shutdown")
             case _:
                 return {"error": f"{order!r}: expected monitor, say, wake_s, nmea or reset"}
 
