@@ -60,11 +60,12 @@ metric, it is absent, never zero. A *derived* column is not recorded; a formula 
 other programs: ≈ if they compute it in another way, … + if theirs is a sum that includes more.
 [Names by program](names.md) also lists the units that differ.
 
-*Takes* is how long a reading and its row in the ring took when last [measured](performance.md), with 1,000
-processes and 1,000 control groups. A `+` means that the files of a recorded machine were read: the time that the
-hardware takes to answer comes on top. `–` stands if neither machine has what the table is about. Tables of tasks share
-one pass, which counts for the first that asks for it. To record a table that is off, enable it in the configuration or
-with `sysmonctl enable probe NAME`.
+*Takes* is how long a reading and its row in the ring took when last [measured](performance.md): on a virtual
+machine with little on it, but with 1,000 processes for the tables of tasks and 1,000 control groups for their slow
+tables. A `+` means that the files of a recorded machine were read: the time that the hardware takes to answer comes on
+top. `–` stands if neither machine has what the table is about. Tables of tasks share one pass, which counts for the
+first that asks for it. To record a table that is off, enable it in the configuration or with `sysmonctl enable probe
+NAME`.
 """
 
 NAMES_HEAD = """\
@@ -233,7 +234,7 @@ def metrics() -> str:
         for probe in probes
     }
     own = event_rows.TABLE
-    rows[own.name] = ("event", str(len(own.metrics)), "event", "all parts", "by its kind", "on", "–")
+    rows[own.name] = ("event", str(len(own.metrics)), "as it happens", "all parts", "by its kind", "on", "–")
     summary = table(
         ("table", "a row is about", "metrics", "every", "lane", "sensitivity", "by default", "takes"),
         ((f"[{name}](#{name})", *cells) for name, cells in sorted(rows.items())),
