@@ -54,8 +54,8 @@ def of_series(
                 path,
                 spec.stat,
                 spec.unit,
-                first.origin if first else "",
-                (first.formula if first else derived.formula.text if derived else _ABOUT)
+                first.origin if first else _origin(question.table, spec),
+                (first.formula if first else derived.formula.text if derived else _OF.get(spec.of, "nothing"))
                 + _together(question, spec, percent),
                 joined(part for each in mine for part in each.answered) if mine else every,
                 series[0].step_ns if series else 0,
@@ -84,11 +84,14 @@ def of_long(
     for spec in question.columns:
         path = f"{table.name}/{spec.name}"
         derived = question.derived.get(spec.label)
-        formula = "as stored" if is_raw and spec.of is not Of.JOIN else _formula(table, spec)
+        formula = "as stored" if is_raw and spec.of not in {Of.JOIN, Of.COUNT} else _formula(table, spec)
         origin = _origin(table, spec)
         if derived is not None:
             formula = f"{derived.formula.text}, of their {spec.stat}"
-            origin = "; ".join(f"{part.name}: {_origin(table, part)}" for part in derived.own.values())
+            origins = [f"{part.name}: {_origin(table, part)}" for part in derived.own.values()]
+            others = [name for name in derived.formula.operands if name.table]
+            origins += [f"{name}: {name.metric} of table {name.table}" for name in others]
+            origin = "; ".join(origins)
         made.append(
             Explanation(
                 path,
@@ -131,6 +134,10 @@ def _together(question: Question, spec: Spec, percent: float | None) -> str:
 def _origin(table: Table, spec: Spec) -> str:
     """Where a column comes from: a field of the kernel's, as it is declared, or of another table."""
     answers = answers_of(table)
+    if spec.of is Of.COUNT:
+        return f"rows of table {table.name}"
+    if spec.of is Of.KEY and spec.name not in {metric.name for metric in table.metrics}:
+        return f"name of the {table.per}" if table.per else "none: the machine has one"
     if spec.of is Of.JOIN:
         join = next(join for join in answers.joins if spec.name in dict(join.columns))
         by = " and ".join(f"{mine} = {theirs}" for mine, theirs in join.by)

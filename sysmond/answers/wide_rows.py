@@ -173,7 +173,7 @@ def declared(line: Timeline, name: str) -> Table:
     if metrics:
         recorded = line.keys()
         has_instances = any(key.instance for key in recorded if key.table == name)
-        return Table(name, tuple(metrics), per=INSTANCE if has_instances else "")
+        return Table(name, tuple(metrics), per=(line.per.get(name) or INSTANCE) if has_instances else "")
     line.demand((), (), is_empty=True)
     if line.refused:
         raise NotPermittedError(f"table {name!r}: no permission to read {line.refused[0]}")

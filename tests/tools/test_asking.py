@@ -12,6 +12,7 @@ import pytest
 
 from sysmon_tools import ctl
 from sysmond.errors import EXIT_PARTIAL
+from sysmond.history import Archive
 from tests.support.whole import Recorder, a_recorder
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
@@ -70,6 +71,38 @@ def test_every_command_line_of_the_guide_is_answered(
         done = recorder.extract(*words)
     assert done.code in {0, EXIT_PARTIAL}, done.err
     assert done.out or any(word.startswith("--output-file") for word in words)
+
+
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_every_column_of_every_table_says_how_it_came_about(recorder: Recorder, *, is_raw: bool) -> None:
+    archive = Archive(recorder.folders)
+    tables = {entry.path.partition("/")[0] for entry in archive.catalogue()}
+    tables |= {entry.path for entry in archive.long_tables()}
+    assert {"cpu", "process", "event"} < tables
+    for table in sorted(tables):
+        labels = [label for label, _, _ in archive.columns(table) if ":" not in label]
+        if is_raw:
+            # What is stored of a process has neither what follows from it nor how it ended.
+            labels = list(archive.records(table, raw=True))
+        rows = archive.records(table, columns=labels, raw=is_raw, explain=True)
+        assert [column.path for column in rows.explanations] == [f"{table}/{label}" for label in labels]
+        for column in rows.explanations:
+            assert column.origin, column
+            assert column.formula not in {"", "nothing"}, column
+            assert column.resampling, column
+            assert column.answered, column
+
+
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_every_series_says_how_it_came_about(recorder: Recorder, *, is_raw: bool) -> None:
+    archive = Archive(recorder.folders)
+    paths = [entry.path for entry in archive.catalogue(derived=True)]
+    found = archive.select(*paths, raw=is_raw, explain=True)
+    assert [column.path for column in found.explanations] == [column.path for column in found.columns]
+    for column in found.explanations:
+        assert column.origin, column
+        assert column.formula not in {"", "nothing"}, column
+        assert column.answered, column
 
 
 def test_the_guide_to_processes_says_only_what_is_their_own() -> None:
