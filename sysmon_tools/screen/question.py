@@ -113,7 +113,7 @@ class Questions:
         return ScreenPage(look, scene, rows, "" if rows.order else _nothing(look, sheet))
 
     def _rows(self, look: Look, sheet: Sheet) -> SheetRows:
-        start_ns, end_ns = _span(look, sheet)
+        start_ns, end_ns = span_of(look, sheet)
         columns = [name for name in self.columns(look.view, sheet) if self._has(sheet.table, name)]
         if not columns:
             raise Error(f"table {sheet.table!r}: it has none of the columns of this view")
@@ -145,7 +145,7 @@ def _nothing(look: Look, sheet: Sheet) -> str:
     return _NOTHING.get(sheet.table, "(no rows in that time)")
 
 
-def _span(look: Look, sheet: Sheet) -> tuple[int, int]:
+def span_of(look: Look, sheet: Sheet) -> tuple[int, int]:
     """From when to when rows are asked for: what is shown of time, and no less than how seldom the table is read."""
     view = look.moment
     if look.view == EVENTS_VIEW:

@@ -131,7 +131,7 @@ def _of_pattern(
         when.start_ns if when.start_ns > -FOREVER_NS else None,
         when.end_ns if when.end_ns < FOREVER_NS else None,
         step_ns or None if is_stepped else None,
-        [*key, *_labels(offer, pattern, (stats or (MEAN,)) if is_stepped else (LAST,), is_raw=asked.raw)],
+        [*key, *_labels(offer, pattern, (stats or (MEAN,)) if is_stepped else (LAST,), asked)],
         _condition(pattern, key),
         by=key[0] if is_stepped else "",
         boot=asked.boot,
@@ -144,8 +144,10 @@ def _of_pattern(
     return _laid_out(result, pattern, asked, key)._replace(step_ns=0 if asked.raw else step_ns, table="")
 
 
-def _labels(offer: Offer, pattern: Pattern, stats: Sequence[str], *, is_raw: bool) -> list[str]:
+def _labels(offer: Offer, pattern: Pattern, stats: Sequence[str], asked: SeriesQuestion) -> list[str]:
     """The columns that a path and statistics mean; derived ones by their names alone, and not as stored.
+
+    A summary has those of its statistics that there are: what follows from another table has an average only.
 
     :raises UsageError: where there is none.
     """
@@ -156,7 +158,7 @@ def _labels(offer: Offer, pattern: Pattern, stats: Sequence[str], *, is_raw: boo
     metrics = {name: kind for name, kind in known.items() if matcher.metric(pattern.table, name)}
     if not metrics and matcher.is_named:
         offer = with_known(offer)
-        if is_raw and pattern.metric in offer.derived:
+        if asked.raw and pattern.metric in offer.derived:
             raise offer.derived[pattern.metric].not_stored(f"path {pattern.text!r}")
         known |= dict.fromkeys(offer.derived, Semantics.GAUGE)
         metrics = {name: Semantics.GAUGE for name in offer.derived if name == pattern.metric}
@@ -175,6 +177,8 @@ def _labels(offer: Offer, pattern: Pattern, stats: Sequence[str], *, is_raw: boo
         for name, kind in metrics.items()
         for stat in stats
     ]
+    if asked.is_whole:
+        labels = [label for label in labels if label in offer.specs]
     return [spec.label for spec in offer.find(labels)]
 
 

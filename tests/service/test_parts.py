@@ -23,14 +23,15 @@ ROOT_ALONE = pytest.mark.skipif(os.geteuid() != 0, reason="to be several users t
 STRANGER = 64004
 
 SERVING = """
-import json, socket, sys
+import json, os, socket, sys
 from sysmond.daemon import on_demand
 from sysmond.machine.folders import Folders
 from sysmond.plan.settings import Settings
 state, runtime, config = sys.argv[1:]
 listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-listening.bind(f"{runtime}/daemon/control")
+listening.bind(f"{runtime}/daemon/control.new")
 listening.listen(8)
+os.rename(f"{runtime}/daemon/control.new", f"{runtime}/daemon/control")  # Who finds it can connect.
 on_demand.serve(Settings(Folders(state, runtime), config=config), listening)
 """
 
