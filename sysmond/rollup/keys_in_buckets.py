@@ -29,6 +29,9 @@ from sysmond.store.stretches.ends import GRAIN_NS, ends_of
 from sysmond.store.stretches.increments import at_end, increments
 from sysmond.store.stretches.stretch import Dictionary, StretchPart, numbered
 
+# What is still listed so long after its end is left over: a zombie, which is there until somebody waits for it. What is
+# listed shortly after was on its way out.
+LEFT_OVER_NS = 1_000_000_000
 # So many times at which counters began anew are told apart.
 RESETS_MAX = 1000
 
@@ -138,7 +141,9 @@ class KeysInBuckets(NamedTuple):
         end_ns = np.full(len(keys), ALWAYS_NS, np.int64)
         if ends is not None and len(ends.end_ns):
             end_ns = np.where(end_row >= 0, ends.end_ns[end_row], ALWAYS_NS)
-        died_ns = np.minimum(end_ns, _gone_ns(portions, len(keys)))
+        gone_ns, seen_ns = _gone_ns(portions, len(keys))
+        is_left_over = seen_ns > end_ns + LEFT_OVER_NS
+        died_ns = np.where(is_left_over, gone_ns, np.minimum(end_ns, gone_ns))
         had = _had(portions, edges, len(keys)) | (edges[None, :] > end_ns[:, None])
         alive = had[:, 1:] & (died_ns[:, None] > edges[None, :-1])
         of_keys = _OfKeys(first, newborn, end_row, end_ns, died_ns, had, alive)
@@ -378,9 +383,12 @@ def _ended(keys: Int64Array, ends: KeyEnds, edges: Int64Array, start: int) -> tu
     return end_row, np.flatnonzero((key < 0) & (ends.end_ns >= edges[0]) & (ends.end_ns < edges[-1]))
 
 
-def _gone_ns(portions: Sequence[Portion], count: int) -> Int64Array:
-    """When a reading of all there was had no row of a key any more: int64[key], boot time."""
-    gone_ns = np.full(count, ALWAYS_NS, np.int64)
+def _gone_ns(portions: Sequence[Portion], count: int) -> tuple[Int64Array, Int64Array]:
+    """When a reading of all there was had no row of a key any more, and when a row of it was read last.
+
+    Both int64[key], boot time.
+    """
+    gone_ns, seen_ns = np.full(count, ALWAYS_NS, np.int64), np.full(count, -ALWAYS_NS, np.int64)
     was_seen = np.zeros(count, bool)
     for portion in portions:
         here = np.zeros(count, bool)
@@ -388,8 +396,9 @@ def _gone_ns(portions: Sequence[Portion], count: int) -> Int64Array:
         if portion.stretch.full[0]:
             gone_ns[was_seen & ~here & (gone_ns == ALWAYS_NS)] = portion.begin_ns
         gone_ns[portion.where] = portion.gone_ns()
+        seen_ns[portion.where] = portion.ticks[portion.stretch.seen()[portion.local]]
         was_seen |= here
-    return gone_ns
+    return gone_ns, seen_ns
 
 
 def _had(portions: Sequence[Portion], edges: Int64Array, count: int) -> BoolArray:

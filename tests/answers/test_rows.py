@@ -131,6 +131,38 @@ def test_what_ended_counts_up_to_its_end_and_what_no_reading_saw_counts_too(fold
     assert mine == [0.9]
 
 
+@pytest.mark.parametrize("parts", [[range(100, 120)], [range(100, 110), range(110, 120)]])
+def test_who_nobody_waits_for_is_there_until_somebody_does(folders: Folders, parts: list[range]) -> None:
+    """A zombie ended and is listed all the same; whichever file its end is in."""
+    seen = [
+        (100, process(8, 50, comm="left", cpu=US, state="S")),
+        (100, process(9, 60, comm="quick", cpu=US, state="S")),
+        (106, process(8, 50, comm="left", cpu=2 * US, state="Z")),
+        # A reading of all that there is lists who is on its way out.
+        (110, process(8, 50, comm="left", cpu=2 * US, state="Z")),
+        (110, process(9, 60, comm="quick", cpu=US, state="Z")),
+    ]
+    for number, ticks in enumerate(parts, 1):
+        rows_of_part = [(at - ticks[0], row) for at, row in seen if at in ticks]
+        put(folders, stretch(PROCESS, ticks, rows_of_part, full=(0, 110 - ticks[0], 115 - ticks[0])), number)
+        ends = [
+            (end_s - ticks[0], dict(process(pid, start, comm=comm, cpu=cpu * US), end=round(end_s * SECOND_NS)))
+            for pid, start, comm, cpu, end_s in ((8, 50, "left", 2, 104), (9, 60, "quick", 1, 109.6))
+            if int(end_s) in ticks
+        ]
+        rows_of_ends = [(int(at), row) for at, row in ends]
+        put(folders, stretch(EXITS, ticks, rows_of_ends, full=()), number)
+    for start, end, there in (
+        (100, 104, {8: "S", 9: "S"}),
+        (107, 109, {8: "Z", 9: "S"}),
+        (111, 114, {8: "Z"}),
+        (116, 119, {}),
+    ):
+        found = ask(folders, start=start, end=end, columns="pid,state")
+        assert dict(rows(found, "pid", "state")) == there, start
+    assert rows(ask(folders, start=111, end=114, where="state = zombie", columns="pid,end"), "pid") == [(8,)]
+
+
 @pytest.mark.parametrize(
     ("where", "pids"),
     [

@@ -19,7 +19,7 @@ from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.errors import UsageError
 from sysmond.rollup.condition import Words
 from sysmond.rollup.ended import KeyEnds, between
-from sysmond.rollup.keys_in_buckets import KeysInBuckets, spans
+from sysmond.rollup.keys_in_buckets import LEFT_OVER_NS, KeysInBuckets, spans
 from sysmond.rollup.portion import parts_of, summed
 from sysmond.rollup.spread import Spread, percentile
 from sysmond.store.census import LATE_NS, Line
@@ -178,7 +178,8 @@ class LastingBatch(RowBatch):
         """Look at all keys and buckets in which they were there, where values are known."""
         ended, edges = stage.joined.ended, stage.edges
         if ended is not None and stage.parts:
-            ended = between(ended, min(int(edges[0]), int(stage.parts[0].stretch.ticks[0])), int(edges[-1]))
+            first_ns = int(stage.parts[0].stretch.ticks[0]) - LEFT_OVER_NS
+            ended = between(ended, min(int(edges[0]), first_ns), int(edges[-1]))
         self._stage = stage
         self._table = table
         self._window = KeysInBuckets.of(stage.parts, edges, ended, key_of(table))
@@ -289,7 +290,8 @@ class LastingBatch(RowBatch):
 
     def _life(self, spec: Spec) -> NumberColumn:
         if spec.name == END:
-            died = self._window.of_keys.died_ns[self._key]
+            of_keys = self._window.of_keys
+            died = np.minimum(of_keys.end_ns, of_keys.died_ns)[self._key]
             late = died >= self._window.edges[self._bucket + 1]
             utc = self._stage.line.course.utc_ns(np.where(late, 0, died))
             return NumberColumn(np.where(late, ABSENT, utc), spec.scale)
