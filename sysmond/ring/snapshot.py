@@ -6,6 +6,7 @@ checksums of the frames show any other damage. ``docs/format.md`` specifies the 
 """
 
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sysmond.base import clock
@@ -22,6 +23,7 @@ from sysmond.ring.frame import (
     HEADER_BYTES,
     MARK,
     MIRROR,
+    OPENING,
     TAIL,
     Identity,
     is_mirrored,
@@ -42,7 +44,7 @@ class Snapshot(NamedTuple):
     offset. ``end_offset``: behind the last whole frame. ``lost``: bytes that were overwritten since the requested
     offset. ``since_ns``: the last tick before that offset, 0 where the ring has none. ``passed``: where the last frame
     of each kind and id before that offset begins, unchecked. ``closed``: the writer ended in order. ``mark``: the
-    layout being read.
+    layout being read. ``first_ns``: in a copy of some frames, the first tick of all.
     """
 
     path: str
@@ -58,12 +60,15 @@ class Snapshot(NamedTuple):
     closed: bool
     mark: int
     dropped: int
+    first_ns: int = 0
 
     @property
     def begins_ns(self) -> int:
         """From which boot time on a copy that was made from the beginning has all that was written."""
         if not self.lost:
             return self.identity.started_ns
+        if self.first_ns:
+            return self.first_ns
         frames = (frame_at(self.image, place) for place in self.frames)
         return next((tick_ns for _, _, kind, _, tick_ns in frames if kind in EXPLAINED), self.identity.started_ns)
 
@@ -72,6 +77,21 @@ class Snapshot(NamedTuple):
         _, stop, kind, ident, tick_ns = frame_at(self.image, place)
         return kind, ident, tick_ns, self.image[place + FRAME_BYTES : stop]
 
+    def offset_at(self, place: int) -> int:
+        """The logical offset of the frame that begins there."""
+        *_, offset, _ = OPENING.unpack_from(self.image, place)
+        return int(offset)
+
+    def only(self, places: Sequence[int]) -> "Snapshot":
+        """A copy of these frames alone, from which ``snapshot`` can go on; before its end, offsets mean nothing."""
+        frames, pieces, at = [], [], 0
+        for place in places:
+            length, *_ = OPENING.unpack_from(self.image, place)
+            frames.append(at)
+            pieces.append(self.image[place : place + length])
+            at += length
+        return self._replace(image=b"".join(pieces), begin_offset=self.end_offset - at, frames=frames)
+
     def before(self) -> "Snapshot":
         """Of what lies before the offset asked for: explanations, and the last frame of each other kind and id."""
         explaining = [place for place in self.frames if self.frame(place)[0] in EXPLAINING]
@@ -79,8 +99,11 @@ class Snapshot(NamedTuple):
         return self._replace(frames=sorted([*explaining, *last]), damages=[])
 
 
-def snapshot(path: str, since: int = 0) -> Snapshot:
+def snapshot(path: str, since: int = 0, known: Snapshot | None = None) -> Snapshot:
     """Copy the content of a ring from logical offset ``since`` on, and the explanations before it.
+
+    ``known``: an earlier, undamaged copy of all of it, or of some frames of that. This one goes on from there, unless
+    the ring is another one by now, or what comes next was overwritten.
 
     :raises FileNotFoundError: where it is gone. :raises PermissionError: where we may not read it.
     :raises ForeignError: where it is no ring of this version. :raises CorruptError: where its header is damaged, or
@@ -92,6 +115,8 @@ def snapshot(path: str, since: int = 0) -> Snapshot:
         identity, capacity = read_header(os.pread(descriptor, HEADER_BYTES, 0), path)
         if os.fstat(descriptor).st_size != HEADER_BYTES + capacity:
             raise CorruptError(f"{path}: truncated; expected {HEADER_BYTES + capacity} bytes")
+        if known is not None and (continued := _continued(known, descriptor, identity, capacity)) is not None:
+            return continued
         copy = None
         for _ in range(COPY_TRIES):
             copy = _take(descriptor, identity, capacity, since, path) or copy
@@ -128,6 +153,35 @@ def _take(descriptor: int, identity: Identity, capacity: int, since: int, path: 
         _is_closed(words) and (not bounds or words[HEAD] == head),
         words[MARK],
         words[DROPPED],
+    )
+
+
+def _continued(known: Snapshot, descriptor: int, identity: Identity, capacity: int) -> Snapshot | None:
+    """A copy with what was written since it was made; None where it must be made anew."""
+    bounds = _bounds(descriptor, capacity)
+    begin = known.end_offset
+    if bounds is None or known.identity != identity or not bounds[1] <= begin <= bounds[0]:
+        return None
+    head, _ = bounds
+    new = copy_of(descriptor, capacity, begin, head)
+    words = _words(descriptor)
+    if len(new) != head - begin or words[TAIL] > begin:
+        return None
+    is_closed = _is_closed(words) and words[HEAD] == head
+    if not new and (is_closed, words[MARK], words[DROPPED]) == (known.closed, known.mark, known.dropped):
+        return known
+    image = known.image[: begin - known.begin_offset] + new
+    frames, damages, end, _, _ = _walk(image, head - len(image), capacity, begin, 0)
+    if damages:
+        return None
+    return known._replace(
+        image=image,
+        begin_offset=head - len(image),
+        frames=known.frames + frames,
+        end_offset=min(end, head),
+        closed=is_closed,
+        mark=words[MARK],
+        dropped=words[DROPPED],
     )
 
 

@@ -221,7 +221,7 @@ class Census:
         """
 
         def read(copied: Snapshot, _: int) -> tuple[RingBegin, list[Stretch]]:
-            ring, who, went_round = self._long_ring(copied), copied.identity, bool(copied.lost)
+            ring, who, went_round = self._long_ring(copied, start_ns), copied.identity, bool(copied.lost)
             readings, since_ns = ring.readings, copied.begins_ns
             if ring.is_lasting:
                 complete = list(dropwhile(lambda one: not one.full, readings))
@@ -232,7 +232,7 @@ class Census:
 
         begins: list[RingBegin] = []
         of_writer: dict[tuple[str, Sensitivity], list[Stretch]] = {}
-        for begin, made in self._holdings.rings(table, read, is_whole=True):
+        for begin, made in self._holdings.rings(table, read, start_ns):
             begins.append(begin)
             mine = of_writer.setdefault((begin.writer, begin.sensitivity), [])
             if begin.went_round:  # What rings before it have ends before it begins.
@@ -278,8 +278,8 @@ class Census:
 
         return list(chain.from_iterable(self._holdings.rings(table, read)))
 
-    def _long_ring(self, copied: Snapshot) -> LongRing:
-        ring = LongRing(copied)
+    def _long_ring(self, copied: Snapshot, since_ns: int = -ALWAYS_NS) -> LongRing:
+        ring = LongRing(copied, since_ns)
         if ring.damage:
             self._warn(ring.damage)
         return ring

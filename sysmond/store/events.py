@@ -20,13 +20,15 @@ from sysmond.base.model import ABSENT, EVENTS, FINEST_TIER, Sensitivity
 from sysmond.base.result import BoolArray, Event, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import Error
+from sysmond.machine import snapshot_note
 from sysmond.machine.folders import Folders
 from sysmond.ring.progress import Progress, ring_files
-from sysmond.store import of_ring, ring_events, tiers
+from sysmond.store import of_ring, ring_events, ring_reach, tiers
 from sysmond.store.archive import Name
 from sysmond.store.files import opening
 from sysmond.store.holdings import WRITTEN_MIN_NS, WRITTEN_WITHIN_NS, Damage, Holdings, Place, anew, written_ns
 from sysmond.store.of_ring import BootEvent, Recording
+from sysmond.store.ring_copies import RingCopies
 from sysmond.store.ring_reach import STAYING, TooLittleError, complete_since, was_set
 
 if TYPE_CHECKING:
@@ -109,6 +111,11 @@ def read(
     :raises UsageError: for a boot of which nothing is known. :raises FileNotFoundError: where files are merged faster
         than they can be read.
     """
+    if boot is None and start_ns != -ALWAYS_NS:
+        back_ns = snapshot_note.now(folders.state).realtime_ns - start_ns
+        if back_ns < ring_reach.SLACK * ring_reach.reach_of_rings_ns(folders, classes):
+            with suppress(TooLittleError):
+                return read_rings(folders, classes, start_ns, end_ns)
     return anew(lambda: _read(folders, classes, start_ns, end_ns, boot))
 
 
@@ -118,7 +125,7 @@ def read_rings(folders: Folders, classes: Collection[Sensitivity], start_ns: int
     :raises TooLittleError: where files may tell of more.
     """
     holdings = Holdings(folders, classes)
-    rings = [*_rings(holdings, {})]
+    rings = [*_rings(holdings, partial(_read_whole_ring, start_ns))]
     boot, since_ns = complete_since((ring.begin for ring in rings if ring.begin.writer in STAYING), STAYING)
     sources = [_of_ring(ring) for ring in rings]
     course = _courses(sources).get(boot, _UNKNOWN)
@@ -206,7 +213,12 @@ class _Sources:
         self._choose = choose
         self.read: list[_Source] = []
         sealed = Progress.read(holdings.folders).sealed  # Before the rings: what it says is sealed is in a file by now.
-        self.read += map(_of_ring, _rings(holdings, {path: known.offset for path, known in sealed.items()}))
+
+        def read_ring(path: str) -> ring_events.RingEvents:
+            """What no file has."""
+            return ring_events.read(path, sealed[path].offset if path in sealed else 0)
+
+        self.read += map(_of_ring, _rings(holdings, read_ring))
         for sensitivity in holdings.classes:
             self._read_files(sensitivity)
         self.damaged = [damage.reason for damage in holdings.damages]
@@ -240,14 +252,22 @@ class _Sources:
         return opened
 
 
-def _rings(holdings: Holdings, sealed: Mapping[str, int]) -> Iterator[ring_events.RingEvents]:
-    """What rings of wide tables tell, each from the offset on up to which it is in files."""
+def _rings(holdings: Holdings, read_ring: Callable[[str], ring_events.RingEvents]) -> Iterator[ring_events.RingEvents]:
+    """What rings of wide tables tell."""
     for path in ring_files(holdings.folders, holdings.classes):
         with suppress(FileNotFoundError):
-            ring = holdings.attempt(path, partial(ring_events.read, path, sealed.get(path, 0)))
+            ring = holdings.attempt(path, partial(read_ring, path))
             if ring is not None:
                 holdings.damages += [Damage(None, None, ring.damage)] * bool(ring.damage)
                 yield ring
+
+
+def _read_whole_ring(since_ns: int, path: str) -> ring_events.RingEvents:
+    """All that a ring tells; by its copy where one is kept."""
+    if not RingCopies.stay:
+        return ring_events.read(path)
+    copied = RingCopies.copy(path, since_ns)
+    return ring_events.of_copy(copied, RingCopies.recording(copied, since_ns))
 
 
 def _of_ring(ring: ring_events.RingEvents) -> _Source:

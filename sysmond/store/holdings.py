@@ -25,6 +25,7 @@ from sysmond.ring.progress import Progress, ring_files
 from sysmond.ring.snapshot import Snapshot, snapshot
 from sysmond.store import archive, unread
 from sysmond.store.archive import Name
+from sysmond.store.ring_copies import RingCopies
 
 if TYPE_CHECKING:
     from sysmond.store.alone import SingleFile
@@ -101,19 +102,23 @@ class Holdings:
             return archive.long_tables(self.folders, self.classes)
         return [self._alone.table] if self._alone.table and self._alone.sensitivity in self.classes else []
 
-    def rings(self, table: str, read: Callable[[Snapshot, int], _T], *, is_whole: bool = False) -> Iterator[_T]:
+    def rings(self, table: str, read: Callable[[Snapshot, int], _T], whole_since_ns: int | None = None) -> Iterator[_T]:
         """What rings of wide tables, or of a long one, are read as, of what no file has: from an offset on.
 
-        ``is_whole``: all that they have.
+        ``whole_since_ns``: also of what files have, from that moment (UTC) on.
         """
         sealed = Progress.read(self.folders).sealed  # Before the rings: what it says is sealed is in a file by now.
         for path in ring_files(self.folders, self.classes, table):
             known = sealed.get(path)
-            since = known.offset if known and not is_whole else 0
+            since = known.offset if known and whole_since_ns is None else 0
             if path in self.excluded:
                 continue
+
+            def copied(path: str = path, since: int = since) -> Snapshot:
+                return snapshot(path, since) if whole_since_ns is None else RingCopies.copy(path, whole_since_ns)
+
             with suppress(FileNotFoundError):
-                ring = self.attempt(path, lambda path=path, since=since: read(snapshot(path, since), since))  # type: ignore[misc]
+                ring = self.attempt(path, lambda copied=copied, since=since: read(copied(), since))  # type: ignore[misc]
                 if ring is not None:
                     yield ring
                 elif why := self.why(path):
@@ -290,10 +295,11 @@ class Files(Generic[_C]):
 
 @contextmanager
 def staying_open() -> Iterator[None]:
-    """Leave files open from one question to the next, in a program that asks again and again."""
+    """Leave files open, and copies of rings, from one question to the next, in a program that asks again and again."""
     Files.idle_max = IDLE_MAX
     try:
-        yield
+        with RingCopies.staying():
+            yield
     finally:
         Files.idle_max = 0
         Files.close_idle()

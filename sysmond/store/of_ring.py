@@ -20,16 +20,21 @@ from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.eased_pace import BACK_MAX_S
 from sysmond.base.model import ABSENT, Cause, Sensitivity, Table
 from sysmond.base.result import Int64Array, NDArray
+from sysmond.base.wall_clock import ALWAYS_NS, Course, course_of
 from sysmond.errors import CorruptError, Error
 from sysmond.ring.frame import (
     ABSENCE,
     EVENT,
+    EXPLAINED,
     FRAME_BYTES,
+    FULL,
     LAYOUT,
+    MORE,
     NAMES,
     OPENING,
     OPENING_FIELDS,
     RECORDS,
+    RECORDS_HEAD,
     RELATION,
     ROWS,
     TEXT,
@@ -49,6 +54,11 @@ from sysmond.store.coding.statistics import Axis, Buckets, Stat, distinct
 # How much is decoded and encoded at once.
 BATCH_SERIES = 64
 BATCH_VALUES = 512 * 1024
+# Of series since a moment so many rows before it are wanted, too.
+READINGS_BEFORE = 2
+# Of rows that do not last, those of so long before: whose ends they tell of may be in a reading of all rows, of which
+# there is one every five minutes.
+PASSING_NS = 360 * SECOND_NS
 # A hole of rows that were there, where nobody knows any more of which table.
 ANY_TABLE = ""
 
@@ -311,13 +321,13 @@ class RingBlock:
         return values if np.array_equal(asked, wanted) else values[np.searchsorted(wanted, asked)]
 
 
-def of_snapshot(snapshot: Snapshot) -> Recording:
-    """Give the contents of a ring, a block an interval.
+def of_snapshot(snapshot: Snapshot, since_ns: int = -ALWAYS_NS) -> Recording:
+    """Give the contents of a ring, a block an interval; of rows those since a moment (UTC), and what is just before.
 
     :raises CorruptError: where whole frames make no sense, or nobody can say any more what or when rows were.
     """
     with sense_of(snapshot):
-        return ExplainedRing(snapshot).recording()
+        return ExplainedRing(snapshot, since_ns).recording()
 
 
 @contextmanager
@@ -338,8 +348,8 @@ _OPENING = np.dtype(list(zip(OPENING_FIELDS, OPENING.format[1:], strict=True)))
 class ExplainedRing:
     """The frames of a copy of a ring, and what they mean: ``layouts`` and instances by their ids."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        """Decode what explains.
+    def __init__(self, snapshot: Snapshot, since_ns: int = -ALWAYS_NS) -> None:
+        """Decode what explains; ``since_ns``: from which moment (UTC) on rows are wanted.
 
         :raises ValueError, KeyError, struct.error: where that makes no sense.
         """
@@ -362,6 +372,82 @@ class ExplainedRing:
             for ident, tick_ns, payload in self._payloads(ABSENCE)
             if ident in self.layouts
         ]
+        self._relations = sorted(map(decode_clock, {payload for _, _, payload in self._payloads(RELATION)}))
+        self._since_ns, _ = self.course.window(since_ns, ALWAYS_NS)
+        if self._since_ns != -ALWAYS_NS:
+            self._leave_out_earlier()
+
+    @property
+    def course(self) -> Course:
+        """How the other clocks stood to boot time."""
+        return course_of(self._relations, SECOND_NS)
+
+    def _low_ns(self, interval_ns: int) -> int:
+        """From which boot time on rows of an interval are wanted: of counters the one before tells what they were."""
+        return self._since_ns - READINGS_BEFORE * interval_ns
+
+    def _leave_out_earlier(self) -> None:
+        """Forget rows that are not wanted."""
+        is_wanted = np.ones(len(self._kinds), np.bool_)
+        is_wanted[self._earlier_rows()] = False
+        records = np.flatnonzero(self._kinds == RECORDS)
+        is_wanted[records[: self._earlier_records(records, self._frames["tick_ns"][records])]] = False
+        self._places, self._frames = self._places[is_wanted], self._frames[is_wanted]
+        self._kinds = self._frames["kind"]
+
+    def _earlier_rows(self) -> Int64Array:
+        """Rows of series that are not wanted; the last one of each instance is, as it says that there was one."""
+        low_ns = {ident: self._low_ns(self.layouts[of].interval_ns) for ident, (of, _) in self._instances.items()}
+        rows = np.flatnonzero((self._kinds == ROWS) & np.isin(self._frames["ident"], list(low_ns)))
+        idents, from_end, of_row = np.unique(self._frames["ident"][rows][::-1], return_index=True, return_inverse=True)
+        lows = np.array([low_ns[ident] for ident in idents.tolist()], np.int64)[of_row[::-1]]
+        is_earlier = self._frames["tick_ns"][rows] < lows
+        last = len(rows) - 1 - from_end
+        seen: dict[int, set[str]] = {}
+        for at in np.argsort(-last).tolist():
+            table, names = self._instances[int(idents[at])]
+            known = seen.setdefault(table, set())
+            if not known.issuperset(names):
+                is_earlier[last[at]] = False
+                known.update(names)
+        earlier: Int64Array = rows[is_earlier]
+        return earlier
+
+    def _earlier_records(self, records: Int64Array, ticks: Int64Array) -> int:
+        """How many of the frames of records are not wanted; where rows last, those before a reading of all of them.
+
+        ``records``: which frames these are; ``ticks``: of when. Both int64[frame].
+        """
+        if not any(layout.table.packing and layout.table.packing.lasting for layout in self.layouts.values()):
+            return int(np.searchsorted(ticks, self._since_ns - PASSING_NS))
+        end = int(np.searchsorted(ticks, self._since_ns))
+        while end:
+            begin = int(np.searchsorted(ticks, ticks[end - 1]))
+            _, flags, lost, _ = RECORDS_HEAD.unpack_from(self._snapshot.image, self._payload_at(records[end - 1]))
+            if flags & FULL and not flags & MORE and not lost:
+                # Of the first reading of what went round nobody knows whether it begins there.
+                return max(0, begin - 1) if self._snapshot.lost else begin
+            end = begin
+        return 0
+
+    def _payload_at(self, frame: int) -> int:
+        return int(self._places[frame]) + FRAME_BYTES
+
+    def wanted(self, tail: int) -> Snapshot:
+        """A copy of what is wanted of what is still in the ring, which begins at the logical offset ``tail`` by now."""
+        is_there = self._frames["offset"] >= tail
+        # Of what is repeated the last one; of sets of instances those of which there are rows, or which may get some.
+        current = {table: ident for ident, (table, _) in sorted(self._instances.items())}
+        used = {*self._frames["ident"][is_there & (self._kinds == ROWS)].tolist(), *current.values()}
+        for kind in (LAYOUT, NAMES):
+            explaining = np.flatnonzero(self._kinds == kind)[::-1]
+            is_there[explaining] = False
+            idents, last = np.unique(self._frames["ident"][explaining], return_index=True)
+            is_there[explaining[last]] = np.isin(idents, [*used]) if kind == NAMES else True
+        copied = self._snapshot
+        frames = (copied.frame(place) for place in copied.frames if copied.offset_at(place) >= tail)
+        first_ns = next((tick_ns for kind, _, tick_ns, _ in frames if kind in EXPLAINED), 0)
+        return copied.only(self._places[is_there].tolist())._replace(first_ns=first_ns)
 
     def recording(self) -> Recording:
         """All of it.
@@ -372,13 +458,12 @@ class ExplainedRing:
         if damage and self._is_of_tick().any() and not (self.layouts and (self._kinds == RELATION).any()):
             raise CorruptError(damage)
         texts = {payload for _, _, payload in self._payloads(TEXT)}
-        relations = {payload for _, _, payload in self._payloads(RELATION)}
         return Recording(
             identity.sensitivity,
             {layout.table.name: layout.table for layout in self.layouts.values()},
             list(self._blocks()),
             dict(sorted(map(decode_text, texts))),
-            {identity.boot: sorted(map(decode_clock, relations))},
+            {identity.boot: self._relations},
             coalesce([*self._holes(), *self._damages()]),
             [
                 BootEvent(identity.boot, tick_ns, *decode_event(payload))
@@ -428,8 +513,10 @@ class ExplainedRing:
                 rows.setdefault(interval_ns, []).append((ident, indexes))
         idle: dict[int, list[int]] = {}
         for table, tick_ns, cause, _ in self._absences:
-            if cause is not Cause.DISABLED:  # Who left was not read: that may be said between two ticks.
-                idle.setdefault(self.layouts[table].interval_ns, []).append(tick_ns)
+            interval_ns = self.layouts[table].interval_ns
+            # Who left was not read: that may be said between two ticks.
+            if cause is not Cause.DISABLED and tick_ns >= self._low_ns(interval_ns):
+                idle.setdefault(interval_ns, []).append(tick_ns)
         identity = self._snapshot.identity
         for interval_ns in sorted(rows.keys() | idle.keys()):
             strand = Strand(identity.boot, identity.writer, identity.started_ns, interval_ns)

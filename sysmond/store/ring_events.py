@@ -30,9 +30,9 @@ from sysmond.ring.frame import (
     decode_event,
     read_header,
 )
-from sysmond.ring.snapshot import copy_of, snapshot
+from sysmond.ring.snapshot import Snapshot, copy_of, snapshot
 from sysmond.ring.walk import Frame, whole_frames
-from sysmond.store.of_ring import BootEvent, of_snapshot
+from sysmond.store.of_ring import BootEvent, Recording, of_snapshot
 from sysmond.store.ring_reach import RingBegin
 
 _WORD_BYTES = 8
@@ -61,7 +61,11 @@ def read(path: str, since: int = 0) -> RingEvents:
     if picked is not None:
         return picked
     copied = snapshot(path, since)
-    recording = of_snapshot(copied)
+    return of_copy(copied, of_snapshot(copied))
+
+
+def of_copy(copied: Snapshot, recording: Recording) -> RingEvents:
+    """What happened, by a copy of a ring, and by what that means."""
     (relations,) = recording.clocks.values()
     return RingEvents(
         _begin(copied.identity, copied.begins_ns, bool(copied.lost)), recording.events, relations, recording.damage

@@ -22,6 +22,7 @@ from sysmond.store.archive import Name
 from sysmond.store.files import opening
 from sysmond.store.holdings import Damage, Files, Holdings, Place, Shelf, anew
 from sysmond.store.of_ring import ANY_TABLE, Hole, Recording, SeriesKey, Strand, of_snapshot
+from sysmond.store.ring_copies import RingCopies
 from sysmond.store.ring_reach import STAYING, RingBegin, TooLittleError, complete_since, was_set
 from sysmond.store.tracks import Lineage, Member, OpenedFile, Track, join
 
@@ -69,6 +70,7 @@ class Timeline:
         """
         self.folders = folders
         self._span = span
+        self._start_ns = span[0] if span else -ALWAYS_NS
         self._files = Files(opening.segment)
         self.unread: dict[Hole, set[SeriesKey]] = {}
         self._derived: dict[str, Mapping[str, Derived]] = {}
@@ -88,12 +90,12 @@ class Timeline:
         self._holdings = holdings
         self.damages, self.refused = holdings.damages, holdings.refused
         self._begins: list[RingBegin] = []
-        read = self._of_whole_ring if of_rings else self._of_ring
-        self._sources = list(holdings.rings("", read, is_whole=of_rings))
         self._newest: list[OpenedFile] = []
         self._reaches: list[Reach] = []
         if of_rings:
+            self._sources = list(holdings.rings("", self._of_whole_ring, self._start_ns))
             return
+        self._sources = list(holdings.rings("", self._of_ring))
         for tier, sensitivity in product(TIERS_NS, holdings.classes):
             shelf = Shelf(holdings, Place(sensitivity, tier), self._open, _said_by)
             self._sources += shelf.others()
@@ -103,18 +105,20 @@ class Timeline:
                 self._open_near(shelf, *self._span)
 
     def _of_ring(self, copied: Snapshot, _: int) -> OpenedFile:
-        ring = of_snapshot(copied)
+        return self._opened_ring(copied, of_snapshot(copied))
+
+    def _opened_ring(self, copied: Snapshot, ring: Recording) -> OpenedFile:
         if ring.damage:
             self.damages.append(Damage(None, None, ring.damage))
         return OpenedFile(None, ring, copied.path, lambda: ring)
 
-    def _of_whole_ring(self, copied: Snapshot, since: int) -> OpenedFile:
+    def _of_whole_ring(self, copied: Snapshot, _: int) -> OpenedFile:
         """As ``_of_ring``, and note since when it has all."""
         who = copied.identity
         if who.writer in STAYING:  # Who runs for a moment only tells of no events.
             begins_ns, went_round = copied.begins_ns, bool(copied.lost)
             self._begins.append(RingBegin(who.writer, who.sensitivity, who.boot, begins_ns, went_round))
-        return self._of_ring(copied, since)
+        return self._opened_ring(copied, RingCopies.recording(copied, self._start_ns))
 
     def _open(self, path: str, name: Name | None) -> OpenedFile:
         return OpenedFile(name, self._files.open(path).recording, path, lambda: self._files.open(path).recording)
@@ -147,7 +151,7 @@ class Timeline:
         :raises TooLittleError: where files may have something in the span that rings do not: where a writer began anew,
             the clock was set, or files of another boot were written since the span began.
         """
-        start_ns = self._span[0] if self._span else -ALWAYS_NS
+        start_ns = self._start_ns
         boot, since_ns = complete_since(self._begins, STAYING)
         begin_ns = self.moment_ns(boot, since_ns)
         if begin_ns > start_ns or was_set(self.course(boot)) or self._is_elsewhere(boot, start_ns):

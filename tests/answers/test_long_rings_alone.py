@@ -3,6 +3,7 @@
 
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.errors import Error
 from sysmond.ring.frame import Layout
-from sysmond.store import archive, ring_reach
+from sysmond.store import archive, holdings, ring_reach
 from sysmond.store.files import opening
 from tests.answers.test_near import spelled
 from tests.answers.test_rings_alone import PIECE_S, Recorder
@@ -106,12 +107,8 @@ def recorded(folder: Path, now_ns: int) -> LongRecorder:
     return recorder
 
 
-@pytest.mark.parametrize("seed", first(1, range(8)))
-def test_answers_of_rings_are_those_of_everything(
-    seed: int, tmp_path: Path, now_ns: int, opened: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chance = random.Random(seed)
-    recorder = LongRecorder(tmp_path, now_ns=now_ns, seed=seed)
+def pieces(recorder: LongRecorder, chance: random.Random) -> Iterator[int]:
+    """Writers begin anew, things happen, and files are flushed; gives up to which second it is recorded."""
     for begin in range(1, LONG_S, PIECE_S):
         for name in recorder.streams:
             if chance.random() < 0.1:
@@ -121,6 +118,17 @@ def test_answers_of_rings_are_those_of_everything(
         recorder.piece(begin)
         if chance.random() < 0.3:
             archive.flush(recorder.machine.folders)
+        yield begin + PIECE_S
+
+
+@pytest.mark.parametrize("seed", first(1, range(8)))
+def test_answers_of_rings_are_those_of_everything(
+    seed: int, tmp_path: Path, now_ns: int, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    recorder = LongRecorder(tmp_path, now_ns=now_ns, seed=seed)
+    for _ in pieces(recorder, chance):
+        pass
     of_rings = 0
     for _ in range(RANGES):
         begin_ns = recorder.begin_ns(chance.choice(BACK_S))
@@ -133,6 +141,32 @@ def test_answers_of_rings_are_those_of_everything(
             patch.setattr(ring_reach, "SLACK", 0)
             assert mine == recorder.records(table, **said), (table, said)
         assert opened
+    assert of_rings > RANGES // 5
+
+
+@pytest.mark.parametrize("seed", first(1, range(8)))
+def test_who_asks_again_and_again_is_answered_the_same(
+    seed: int, tmp_path: Path, now_ns: int, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of rings go on from one question to the next, while the machine records."""
+    monkeypatch.setattr("sysmond.store.ring_copies.SMALL_BYTES", 0)
+    monkeypatch.setattr("sysmond.store.of_ring.PASSING_NS", 60 * SECOND_NS)
+    chance = random.Random(seed)
+    recorder = LongRecorder(tmp_path, now_ns=now_ns, seed=seed)
+    of_rings = 0
+    with holdings.staying_open():
+        for until in pieces(recorder, chance):
+            for _ in range(2):
+                begin_ns = recorder.wall_ns + (until - chance.choice(BACK_S)) * SECOND_NS
+                length_ns = chance.choice(LENGTHS_S) * SECOND_NS
+                said = {"start": begin_ns, "end": begin_ns + length_ns, **chance.choice(QUESTIONS)}
+                table = chance.choice([TASK.name, MOMENT.name])
+                opened.clear()
+                mine = recorder.records(table, **said)
+                of_rings += not opened
+                with monkeypatch.context() as patch:
+                    patch.setattr(ring_reach, "SLACK", 0)
+                    assert mine == recorder.records(table, **said), (table, said)
     assert of_rings > RANGES // 5
 
 

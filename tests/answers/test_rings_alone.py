@@ -15,7 +15,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause, Metric, Semantics, Table
 from sysmond.errors import Error
 from sysmond.ring.frame import HEADER_BYTES, RING_BYTES_MIN
-from sysmond.store import ring_reach
+from sysmond.store import holdings, ring_reach
 from sysmond.store.files import opening
 from sysmond.store.files.dense_file import Segment
 from sysmond.store.timeline import Timeline
@@ -107,8 +107,11 @@ def from_everything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def record(recorder: Recorder, chance: random.Random) -> None:
-    """Devices, a table and writers come and go; things happen; rings are sealed, and files flushed now and then."""
+def pieces(recorder: Recorder, chance: random.Random) -> Iterator[int]:
+    """Devices, a table and writers come and go; things happen; rings are sealed, and files flushed now and then.
+
+    Gives the second up to which it is recorded, again and again.
+    """
     is_there = {"sdb": True, "slow": True}
     for begin in range(1, LONG_S, PIECE_S):
         for name in is_there:
@@ -120,6 +123,7 @@ def record(recorder: Recorder, chance: random.Random) -> None:
         recorder.piece(begin, ("sda", "sdb")[: 1 + is_there["sdb"]], has_slow=is_there["slow"])
         if chance.random() < 0.3:
             recorder.machine.flush()
+        yield begin + PIECE_S
 
 
 @pytest.mark.parametrize("seed", first(1, range(8)))
@@ -128,7 +132,8 @@ def test_answers_of_rings_are_those_of_everything(
 ) -> None:
     chance = random.Random(seed)
     recorder = Recorder(tmp_path, now_ns=now_ns)
-    record(recorder, chance)
+    for _ in pieces(recorder, chance):
+        pass
     of_rings = 0
     for _ in range(RANGES):
         begin_ns = recorder.begin_ns(chance.choice(BACK_S))
@@ -140,6 +145,31 @@ def test_answers_of_rings_are_those_of_everything(
         with from_everything(monkeypatch):
             assert mine == recorder.ask(path, **said), (path, said)
         assert opened
+    assert of_rings > RANGES // 5
+
+
+@pytest.mark.parametrize("seed", first(1, range(8)))
+def test_who_asks_again_and_again_is_answered_the_same(
+    seed: int, tmp_path: Path, now_ns: int, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of rings go on from one question to the next, while the machine records."""
+    monkeypatch.setattr("sysmond.store.ring_copies.SMALL_BYTES", 0)
+    chance = random.Random(seed)
+    recorder = Recorder(tmp_path, now_ns=now_ns)
+    of_rings = 0
+    with holdings.staying_open():
+        for until in pieces(recorder, chance):
+            for _ in range(2):
+                begin_ns = recorder.wall_ns + (until - chance.choice(BACK_S)) * SECOND_NS
+                said = {"start": begin_ns, "end": begin_ns + chance.choice(LENGTHS_S) * SECOND_NS}
+                said |= chance.choice(STEPS)
+                path = chance.choice(PATHS)
+                opened.clear()
+                mine = recorder.ask(path, **said), recorder.machine.archive.events(said["start"], said["end"])
+                of_rings += not opened
+                with from_everything(monkeypatch):
+                    whole = recorder.ask(path, **said), recorder.machine.archive.events(said["start"], said["end"])
+                assert mine == whole, (path, said)
     assert of_rings > RANGES // 5
 
 

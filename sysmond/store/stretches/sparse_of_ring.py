@@ -16,6 +16,7 @@ import numpy as np
 
 from sysmond.base.model import ABSENT, Table
 from sysmond.base.result import Array, Int64Array
+from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.records import REFERENCE, codes
 from sysmond.ring.frame import FRAME_BYTES, FULL, MORE, RECORDS, RECORDS_HEAD
 from sysmond.ring.snapshot import Snapshot
@@ -76,14 +77,14 @@ class LongRing:
     ``damage``: what cannot be read, in words. ``is_lasting``: whether the rows of its table last.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        """Decode it.
+    def __init__(self, snapshot: Snapshot, since_ns: int = -ALWAYS_NS) -> None:
+        """Decode it; ``since_ns``: from which moment (UTC) on rows are wanted.
 
         :raises CorruptError: where whole frames make no sense, or nobody can say any more what or when rows were.
         """
         self._snapshot = snapshot
         with sense_of(snapshot):
-            ring = ExplainedRing(snapshot)
+            ring = ExplainedRing(snapshot, since_ns)
             self._recording = ring.recording()
             self._layouts = {
                 ident: declared for ident, declared in ring.layouts.items() if declared.table.packing is not None
