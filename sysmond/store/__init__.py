@@ -11,8 +11,9 @@ coarser tiers, ``pins`` what stays. For jobs: ``dense`` are wide tables, series 
 ring, ``tracks`` joins blocks); ``sparse`` are long ones, a row where something changed. For both: ``unsealed``, what a
 ring has that no file has.
 For an answer: ``holdings`` lists and opens, ``timeline`` joins wide tables, ``census`` long ones; ``ring_reach`` says
-whether rings do without files, ``ring_copies`` keeps copies of them for a program that asks again; ``unread`` are rings that cannot be read, ``alone`` is one file by itself. ``excerpt``
-cuts what a span has out of all of it, as files, ``anonymous`` those that name nobody.
+whether rings do without files, ``ring_copies`` keeps copies of them for a program that asks again; ``unread`` are rings
+that cannot be read, ``alone`` is one file by itself. ``excerpt`` cuts what a span has out of all of it, as files,
+``anonymous`` those that name nobody.
 docs/format.md has the formats.
 
 An event is stored like this: ``ring.writer`` (for ``sampler``, and for ``archiver.disk_writes``) puts it into a ring,
