@@ -153,20 +153,22 @@ def match(
 
     :raises Error: where that is all of them.
     """
-    known = sorted(keys)
-    if not known:
+    every = list(keys)
+    if not every:
         raise _nothing(line, place)
+    matchers = [paths.Matcher(pattern) for pattern in patterns]
+    tables = {table for table in {key.table for key in every} if any(one.table(table) for one in matchers)}
+    of_tables = sorted(key for key in every if key.table in tables)
 
     def derived() -> Sequence[SeriesKey]:
         from sysmond.answers.series import derived  # noqa: PLC0415  few ask for them
 
-        matchers = [paths.Matcher(pattern) for pattern in patterns]
-        tables = {table for table in {key.table for key in known} if any(one.table(table) for one in matchers)}
-        return derived.named(line, [key for key in known if key.table in tables])
+        return derived.named(line, of_tables)
 
     try:
-        return [SeriesKey(*key) for key in paths.select(patterns, known, (), derived, line.aliases)], {}
+        return [SeriesKey(*key) for key in paths.select(patterns, of_tables, (), derived, line.aliases)], {}
     except UsageError:
+        known = sorted(every)
         long_tables = line.long_tables()
         empty = _empty(patterns, known, line, place)
         left = [pattern for pattern in patterns if pattern not in empty]

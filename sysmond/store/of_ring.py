@@ -10,7 +10,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import NamedTuple, Protocol
 
@@ -59,6 +59,8 @@ READINGS_BEFORE = 2
 # Of rows that do not last, those of so long before: whose ends they tell of may be in a reading of all rows, of which
 # there is one every five minutes.
 PASSING_NS = 360 * SECOND_NS
+# Of so many instances series have their names ready.
+SERIES_MADE_MAX = 4096
 # A hole of rows that were there, where nobody knows any more of which table.
 ANY_TABLE = ""
 
@@ -549,9 +551,10 @@ class ExplainedRing:
         for (ident, indexes), at in zip(rows, times, strict=True):
             table_id, names = self._instances[ident]
             table = self.layouts[table_id].table
+            metrics = tuple(metric.name for metric in table.metrics)
             for name in names:
                 if (table_id, name) not in of_instance:
-                    keys = (SeriesKey(table.name, metric.name, name) for metric in table.metrics)
+                    keys = _series_of(table.name, metrics, name)
                     of_instance[table_id, name] = [position.setdefault(key, len(position)) for key in keys]
             series = list(chain.from_iterable(of_instance[table_id, name] for name in names))
             if (self._frames["length"][indexes] != FRAME_BYTES + 8 * len(series)).any():
@@ -611,6 +614,12 @@ class ExplainedRing:
                 first_ns = copied.since_ns or started_ns
             last_ns = ticks[index] if index < len(ticks) else first_ns + long_ns
             yield max(started_ns, min(first_ns, last_ns)), max(started_ns, last_ns)
+
+
+@lru_cache(SERIES_MADE_MAX)
+def _series_of(table: str, metrics: tuple[str, ...], instance: str) -> list[SeriesKey]:
+    """The series of an instance: made once by a program that asks again and again."""
+    return [SeriesKey(table, metric, instance) for metric in metrics]
 
 
 _DIGITS = re.compile(r"[0-9]+")
