@@ -145,7 +145,7 @@ def _of_pattern(
 
 
 def _labels(offer: Offer, pattern: Pattern, stats: Sequence[str], asked: SeriesQuestion) -> list[str]:
-    """The columns that a path and statistics mean; derived ones by their names alone, and not as stored.
+    """The columns that a path and statistics mean; derived and joined ones by their names alone, and not as stored.
 
     A summary has those of its statistics that there are: what follows from another table has an average only.
 
@@ -161,7 +161,8 @@ def _labels(offer: Offer, pattern: Pattern, stats: Sequence[str], asked: SeriesQ
         if asked.raw and pattern.metric in offer.derived:
             raise offer.derived[pattern.metric].not_stored(f"path {pattern.text!r}")
         known |= dict.fromkeys(offer.derived, Semantics.GAUGE)
-        metrics = {name: Semantics.GAUGE for name in offer.derived if name == pattern.metric}
+        known |= {spec.name: Semantics.STATE for spec in offer.specs.values() if spec.of is Of.JOIN}
+        metrics = {name: kind for name, kind in known.items() if name == pattern.metric}
     if not metrics:
         from sysmond.base import elsewhere  # noqa: PLC0415  only to speak of a mistake
 
