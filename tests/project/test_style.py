@@ -4,7 +4,7 @@
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -73,44 +73,75 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-class Outline(NamedTuple):
-    """What most tests look at in a module: how it begins, and what it defines; ``lengths``: of functions, in lines."""
+class Defined(NamedTuple):
+    """What a module gives a name: a function, a class or an argument, on which line, and on how many."""
 
-    lines: list[str]
+    name: str
+    line: int
+    lines: int
+
+
+class Outline(NamedTuple):
+    """What most tests look at in a module: how it begins, what it defines, imports and spells."""
+
+    opening: list[str]
     docstring: str
-    lengths: dict[str, int]
-    classes: list[str]
-    arguments: list[str]
+    functions: list[Defined]
+    classes: list[Defined]
+    arguments: list[Defined]
+    imported: set[str]
+    spelled: set[str]
 
 
 @cache
 def outline(path: Path) -> Outline:
     """Give that; a module is parsed once for all of them, and its tree, which is large, let go of."""
-    module, made = parse(path), Outline(path.read_text(encoding="utf-8").splitlines()[:2], "", {}, [], [])
+    module, opening = parse(path), path.read_text(encoding="utf-8").splitlines()[:2]
+    made = Outline(opening, ast.get_docstring(module) or "", [], [], [], imported(module), set())
     for node in ast.walk(module):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                lines = (node.end_lineno or node.lineno) - node.lineno + 1
-                made.lengths[node.name] = max(lines, made.lengths.get(node.name, 0))
+                made.functions.append(defined(node.name, node))
             case ast.ClassDef():
-                made.classes.append(node.name)
-            case ast.arguments():
-                made.arguments.extend(each.arg for each in ast.iter_child_nodes(node) if isinstance(each, ast.arg))
+                made.classes.append(defined(node.name, node))
+            case ast.arg():
+                made.arguments.append(defined(node.arg, node))
+            case ast.Attribute(attr=spelling) | ast.Name(id=spelling):
+                made.spelled.add(spelling)
             case _:
                 pass
-    return made._replace(docstring=ast.get_docstring(module) or "")
+    return made
 
 
-every_source = pytest.mark.parametrize("path", sources(*PRODUCT, "tests", "benchmarks"), ids=name)
-every_product_source = pytest.mark.parametrize("path", sources(*PRODUCT), ids=name)
+def defined(identifier: str, node: Function | ast.ClassDef | ast.arg) -> Defined:
+    return Defined(identifier, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1)
 
 
-@every_source
-def test_a_module_opens_with_its_licence_and_a_sentence(path: Path) -> None:
-    lines = [line for line in outline(path).lines if not line.startswith("#!")]
-    assert lines[:1] == [SPDX]
-    opening = outline(path).docstring.partition("\n\n")[0]
-    assert re.match(r"\w.*[.:]$", opening, re.DOTALL), f"opens with {opening!r}, not with a sentence"
+def outlines(*folders: str) -> Iterator[tuple[Path, Outline]]:
+    paths = sources(*folders)
+    assert len(paths) > 100
+    return ((path, outline(path)) for path in paths)
+
+
+def said_of(path: Path, found: Iterable[Defined]) -> list[str]:
+    """Where each is, for whoever is to mend it."""
+    return [f"{name(path)}:{each.line}: {each.name}" for each in found]
+
+
+def assert_none(offences: list[str]) -> None:
+    assert not offences, "\n".join(["", *offences])
+
+
+def test_a_module_opens_with_its_licence_and_a_sentence() -> None:
+    offences = []
+    for path, module in outlines(*PRODUCT, "tests", "benchmarks"):
+        lines = [line for line in module.opening if not line.startswith("#!")]
+        if lines[:1] != [SPDX]:
+            offences.append(f"{name(path)}:{len(module.opening) - len(lines) + 1}: no {SPDX!r}")
+        opening = module.docstring.partition("\n\n")[0]
+        if not re.match(r"\w.*[.:]$", opening, re.DOTALL):
+            offences.append(f"{name(path)}:{len(module.opening)}: opens with {opening!r}, not with a sentence")
+    assert_none(offences)
 
 
 packages = [path.parent for path in sources("sysmond") if path.name == "__init__.py" and path.parent.name != "sysmond"]
@@ -123,19 +154,29 @@ def test_a_package_opens_with_what_is_in_each_of_its_modules(package: Path) -> N
     assert {module for module in modules if f"``{module}``" not in opening} == set()
 
 
-@every_product_source
-def test_a_function_fits_one_screen(path: Path) -> None:
-    lengths = outline(path).lengths
-    assert {function: lines for function, lines in lengths.items() if lines > FUNCTION_LINES_MAX} == {}
+def test_a_function_fits_one_screen() -> None:
+    assert_none(
+        [
+            f"{name(path)}:{each.line}: {each.name} has {each.lines} lines"
+            for path, module in outlines(*PRODUCT)
+            for each in module.functions
+            if each.lines > FUNCTION_LINES_MAX
+        ]
+    )
 
 
-@every_source
-def test_no_name_is_an_empty_word(path: Path) -> None:
-    names = [path.stem, *outline(path).lengths, *outline(path).classes]
-    found = {name for name in names if EMPTY_WORDS & set(words(name))}
-    if path.parts[-2] == "tests" or path.name.startswith("test_"):
-        found = {name for name in found if not name.startswith("test_")}  # A test's name is a sentence.
-    assert found == set()
+def test_no_name_is_an_empty_word() -> None:
+    offences = []
+    for path, module in outlines(*PRODUCT, "tests", "benchmarks"):
+        found = [
+            each
+            for each in (Defined(path.stem, 1, 1), *module.functions, *module.classes)
+            if EMPTY_WORDS & set(words(each.name))
+        ]
+        if path.parts[-2] == "tests" or path.name.startswith("test_"):
+            found = [each for each in found if not each.name.startswith("test_")]  # A test's name is a sentence.
+        offences += said_of(path, found)
+    assert_none(offences)
 
 
 def test_a_public_class_is_called_as_no_other() -> None:
@@ -149,10 +190,13 @@ def test_a_public_class_is_called_as_no_other() -> None:
     assert {called: places for called, places in homes.items() if len(places) > 1} == {}
 
 
-@every_product_source
-def test_what_is_defined_or_taken_is_called_by_what_it_is(path: Path) -> None:
-    defined = [*outline(path).lengths, *outline(path).classes, *outline(path).arguments]
-    assert {name for name in defined if PARTICIPLES & set(words(name))} <= WELL_KNOWN
+def test_what_is_defined_or_taken_is_called_by_what_it_is() -> None:
+    offences = []
+    for path, module in outlines(*PRODUCT):
+        named = [each for each in (*module.functions, *module.classes, *module.arguments)
+                 if PARTICIPLES & set(words(each.name)) and each.name not in WELL_KNOWN]  # fmt: skip
+        offences += said_of(path, named)
+    assert_none(offences)
 
 
 def words(identifier: str) -> list[str]:
@@ -168,7 +212,7 @@ def test_the_empty_words_are_found_in_both_spellings() -> None:
 def test_a_foreign_library_is_spoken_in_one_file() -> None:
     speakers: defaultdict[str, set[str]] = defaultdict(set)
     for path in sources(*PRODUCT):
-        for library in imported(parse(path)) & ONE_FILE_LIBRARIES:
+        for library in outline(path).imported & ONE_FILE_LIBRARIES:
             speakers[library].add(name(path))
     # Its widgets stand in any program of textual's; the screen is one of those.
     assert speakers.pop("textual") == {"sysmon_tools/screen/app.py", "sysmon_tools/screen/lines.py"}
@@ -292,7 +336,7 @@ def test_a_probe_is_short_beside_its_declarations(path: Path) -> None:
         assert lines > PROBE_LINES_MAX, "it is short enough: take it off the list"
     else:
         assert lines <= PROBE_LINES_MAX
-    assert imported(parse(path)) & PROTOCOL_LIBRARIES == LOOKUPS.get(path.stem, set())
+    assert outline(path).imported & PROTOCOL_LIBRARIES == LOOKUPS.get(path.stem, set())
 
 
 def test_lines_of_a_probe_are_counted(tmp_path: Path) -> None:
@@ -312,12 +356,8 @@ def test_nothing_speaks_to_a_network() -> None:
     families = re.compile(r"AF_(?!UNIX$|NETLINK$)\w+|create_server|create_connection|start_server|open_connection")
     found = {}
     for path in sources("sysmond", "sysmon_tools", "probes"):
-        spelled = {
-            node.attr if isinstance(node, ast.Attribute) else node.id
-            for node in ast.walk(parse(path))
-            if isinstance(node, ast.Attribute | ast.Name)
-        }
-        found[name(path)] = (imported(parse(path)) & modules) | {word for word in spelled if families.fullmatch(word)}
+        module = outline(path)
+        found[name(path)] = (module.imported & modules) | {word for word in module.spelled if families.fullmatch(word)}
     assert {path: ways for path, ways in found.items() if ways} == {"sysmond/sources/gps.py": {"create_connection"}}
     calls = [
         ast.unparse(node.args[0])
