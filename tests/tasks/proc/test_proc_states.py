@@ -59,6 +59,8 @@ def waiting(folder: Path) -> Iterator[int]:
 
     try:
         with busy(wait, "D") as pid:
+            opener = int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+            asleep(opener, "S")  # Else nobody may wait yet when it is let go of, and it would wait for ever.
             for _ in range(1000):  # It says so a moment before it is off the processor.
                 if Path(f"/proc/{pid}/wchan").read_bytes() != b"0":
                     break
