@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which tests run side by side, and which alone, where there are several workers (``make pytest``).
 
-The tests of a file run one after the other in one worker, files side by side. What ``ALONE`` names runs one after the
-other, too, beside those of other files: it looks at the whole machine, or changes it; and what is ``TOGETHER`` does.
+The tests of a file run one after the other in one worker, files side by side. What is in a group of
+``ALONE`` runs one after the other, too, beside all others: it looks at the whole machine, or changes it; and what is
+``TOGETHER`` does.
 """
 
 from collections.abc import Iterable
@@ -16,16 +17,28 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 ALONE = {
-    "tests/archiver/test_state_gone.py": "mounts file systems, and takes them away",
-    "tests/archiver/test_watch.py": "mounts file systems, and counts what is written to them",
-    "tests/cgroups/": "makes control groups, and looks at all of them",
-    "tests/daemon/test_tasks.py": "loads BPF programs, which see every process",
-    "tests/machine/test_memory_bound.py": "takes memory until there is none",
-    "tests/project/test_benchmarks.py": "measures",
-    "tests/tasks/": "looks at all processes; loads BPF programs, which see every one",
-    "tests/tools/test_unit_deeds.py": "makes control groups, and freezes them",
+    "tasks": {"tests/tasks/": "looks at all processes; loads BPF programs, which see every one"},
+    "daemons": {
+        "tests/daemon/test_tasks.py": "loads BPF programs, which see every process",
+        "tests/tasks/test_access.py": "looks at all processes; loads BPF programs; makes a group of users",
+        "tests/tasks/test_independent.py": "compares all processes with the machine; loads BPF programs",
+        "tests/tasks/test_ways.py": "looks at all processes; loads BPF programs, and has them refused",
+    },
+    "control groups": {
+        "tests/cgroups/": "makes control groups, and looks at all of them",
+        "tests/project/test_benchmarks.py": "measures; makes control groups",
+        "tests/tasks/test_cgroup_names.py": "makes control groups, and looks at all of them",
+        "tests/tasks/test_odd_tasks.py": "makes control groups, and takes them away",
+        "tests/tools/test_unit_deeds.py": "makes control groups, and freezes them",
+    },
+    "file systems": {
+        "tests/archiver/test_state_gone.py": "mounts file systems, and takes them away",
+        "tests/archiver/test_watch.py": "mounts file systems, and counts what is written to them",
+        "tests/machine/test_memory_bound.py": "takes memory until there is none",
+        "tests/tasks/test_own_bytes.py": "mounts a file system, and counts what is written to it",
+    },
 }
-"""Why what must not run beside itself."""
+"""What must not run beside others of its group, and why; of several names of one the longest counts."""
 
 TOGETHER = (
     "tests/golden/",
@@ -57,13 +70,14 @@ def examples(number: int) -> int:
 
 def group(nodeid: str) -> str:
     """Name what runs one after the other in one worker."""
-    if nodeid.startswith(tuple(ALONE)):
-        return "alone"
+    alone = {path: name for name, files in ALONE.items() for path in files if nodeid.startswith(path)}
+    if alone:
+        return alone[max(alone, key=len)]
     return "together" if nodeid.startswith(TOGETHER) else nodeid.partition("::")[0]
 
 
 def _turn(item: pytest.Item) -> int:
-    return 0 if group(item.nodeid) == "alone" else 1 if item.nodeid.startswith(WAITING) else 2
+    return 0 if group(item.nodeid) in ALONE else 1 if item.nodeid.startswith(WAITING) else 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
