@@ -10,6 +10,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -66,9 +67,15 @@ def test_a_process_that_renames_itself_every_tick_to_whatever(recorder: Recorder
         wait_until(lambda: len(names(recorder, child.pid)) >= len(ODD_NAMES))
         child.kill()
     recorder.wait_for("exits", f"pid = {child.pid}", "pid")
+    end_s = int(time.time()) + 1
+    wait_until(lambda: time.time() > end_s)
+    with subprocess.Popen(["true"]) as later:
+        later.wait()
+    recorder.wait_for("exits", f"pid = {later.pid}", "pid")  # What happens from now on is in none of the answers.
     wanted = {name.decode("utf-8", "surrogateescape") for name in ODD_NAMES}
     for table, step in (("process", ["--sample=1s"]), ("exits", [])):
-        words = [table, "--from=-10min", f"--where=pid={child.pid}", "--columns=pid,comm", *step]
+        span = [f"--from=@{end_s - 600}", f"--to=@{end_s}"]
+        words = [table, *span, f"--where=pid={child.pid}", "--columns=pid,comm", *step]
         out = {each: recorder.extract(*words, f"--format={each}").out for each in FORMATS}
         for each in ("csv", "tsv", "kv", "table"):
             out[each].decode()
