@@ -28,6 +28,7 @@ LINES = lines_of("asking.md")
 OF_TASKS = lines_of("tasks.md")
 # What the guide names, and there is only where it was written: a process, and when it lived.
 LIVES = {"--pid=4711": f"--pid={os.getpid()}", "--at=14:32": "--at=-1s"}
+LIVES |= {f"process/{column}@4711": f"process/{column}@{os.getpid()}" for column in ("cpu", "rss", "username")}
 LIVED = {"--start=09:15:02", "--from=09:00", "--to=10:00"}
 
 
@@ -58,7 +59,7 @@ def test_every_command_line_of_the_guide_is_answered(
     recorder: Recorder, folder: Path, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    program, *words = shlex.split(line)
+    program, *words = [LIVES.get(word, word) for word in shlex.split(line)]
     assert program == "sysmon-extract"
     if "--sql" in line and find_spec("duckdb") is None:
         pytest.skip("DuckDB is optional")
