@@ -18,7 +18,7 @@ from sysmond.store.of_ring import ExplainedRing, Recording, of_snapshot, sense_o
 SMALL_BYTES = 256 * 1024
 
 
-class _KeptCopy(NamedTuple):
+class _RingCopy(NamedTuple):
     """``since_ns``: from which moment (UTC) on it has all rows; ``asked_ns``: the earliest that was asked for lately.
 
     ``begun_bytes``: how large it was when it was made, or made smaller. ``recording``: what it means, once asked for.
@@ -35,7 +35,7 @@ class RingCopies:
     """The copies of this program, which ``stay`` within ``staying``."""
 
     stay: ClassVar[bool] = False
-    _copies: ClassVar[dict[str, _KeptCopy]] = {}
+    _copies: ClassVar[dict[str, _RingCopy]] = {}
 
     @classmethod
     @contextmanager
@@ -60,7 +60,7 @@ class RingCopies:
         if known is None or known.since_ns > since_ns:
             for gone in [other for other in cls._copies if not os.path.exists(other)]:
                 del cls._copies[gone]
-            known = _KeptCopy(snapshot(path), -ALWAYS_NS, since_ns, 0)
+            known = _RingCopy(snapshot(path), -ALWAYS_NS, since_ns, 0)
         else:
             copied = snapshot(path, known=known.copied)
             recording = known.recording if copied is known.copied else None
@@ -83,7 +83,7 @@ class RingCopies:
         return known.recording or of_snapshot(copied, since_ns)
 
 
-def _smaller(known: _KeptCopy) -> _KeptCopy:
+def _smaller(known: _RingCopy) -> _RingCopy:
     """Let go of what was not asked for lately, and of what the ring has no more."""
     copied = known.copied
     if len(copied.image) <= SMALL_BYTES:
@@ -92,4 +92,4 @@ def _smaller(known: _KeptCopy) -> _KeptCopy:
     tail = max(copied.lost, written - capacity)
     with sense_of(copied):
         wanted = ExplainedRing(copied._replace(lost=tail), known.asked_ns).wanted(tail)
-    return _KeptCopy(wanted, known.asked_ns, ALWAYS_NS, max(SMALL_BYTES, len(wanted.image)))
+    return _RingCopy(wanted, known.asked_ns, ALWAYS_NS, max(SMALL_BYTES, len(wanted.image)))
