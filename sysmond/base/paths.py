@@ -10,6 +10,7 @@ import fnmatch
 import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from sysmond.base.model import series_path
@@ -21,6 +22,8 @@ PATH_FORM = "expected table[/metric][@instance], with the wildcards * and ?"
 _BOOT_ID_DIGITS_MIN = 8
 # So many boots are listed where none is meant.
 _BOOTS_LISTED = 5
+# So many parts of paths are compiled at once: a screen asks for the same ones every second.
+COMPILED_MAX = 256
 # How many known names an error lists where none is near.
 _NAMES_LISTED = 20
 
@@ -62,6 +65,7 @@ def _below(text: str, state_dir: str | None) -> str:
     return below[len(folder) :].lstrip("/") or "*"
 
 
+@lru_cache(COMPILED_MAX)
 def _part(pattern: str) -> re.Pattern[str]:
     """Compile one part of a path; fnmatch never goes back over a star, so that no pattern is slow to match."""
     return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))

@@ -153,8 +153,8 @@ class Texts:
             texts.update(zip(keys, said, strict=True))
         return texts
 
-    def _others(self, key: Sequence[int]) -> tuple[int, ...]:
-        return tuple(value for place, value in enumerate(key) if place != self._start)
+    def _others(self, key: tuple[int, ...]) -> tuple[int, ...]:
+        return key if self._start is None else key[: self._start] + key[self._start + 1 :]
 
     def _near(
         self, key: tuple[int, ...], place: int, starts: Mapping[tuple[int, ...], Sequence[int]]

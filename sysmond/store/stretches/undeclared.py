@@ -7,12 +7,14 @@ how older files are read.
 """
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from sysmond.base.declared_answers import parse, within
 from sysmond.base.model import READERS, Answers, Join, Table
 
+# Of so many declarations of tables is known what they say.
+TABLES_MAX = 64
 _KEY = (("pid", "pid"), ("start", "start"))
 _OWNERS = tuple((name, name) for name in READERS[":cgroup"][1])
 _NUMBERS = (
@@ -118,6 +120,7 @@ def with_children(table: Table) -> tuple[str, ...]:
     return () if has_both else tuple(name for name in WITH_CHILDREN.get(table.name, ()) if name in told)
 
 
+@lru_cache(TABLES_MAX)
 def answers_of(table: Table) -> Answers:
     """What a table declares about answers; where it says nothing, what follows from its name and its columns.
 
