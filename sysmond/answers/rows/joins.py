@@ -121,19 +121,16 @@ class Texts:
         where, first = numbered(columns)
         asked = [column[first] for column in columns]
         texts = self._of(asked, name)
-        # Of what has the same numbers, when each started, in order: for those that began at none of these times.
+        # Of what has the same numbers, when each started, in order.
         starts: dict[tuple[int, ...], list[int]] = {}
+        if self._start is not None:
+            for key in sorted(texts, key=itemgetter(self._start)):
+                starts.setdefault(self._others(key), []).append(key[self._start])
 
         def text(key: tuple[int, ...]) -> str | None:
             if ABSENT in key:
                 return None
-            if key not in texts and self._start is not None:
-                if not starts:
-                    for one in sorted(texts, key=itemgetter(self._start)):
-                        starts.setdefault(self._others(one), []).append(one[self._start])
-                there = texts.get(self._near(key, self._start, starts))
-            else:
-                there = texts.get(key)
+            there = texts.get(key if self._start is None else self._near(key, self._start, starts))
             return f"#{key[0]}" if there is None and self._join.is_numbered else there
 
         return _coded(map(text, zip(*(column.tolist() for column in asked), strict=True)), where)
