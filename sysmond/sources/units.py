@@ -49,7 +49,8 @@ MACHINE, OOM_KILL, STARTUP, SHUTDOWN = "machine", "oom kill", "startup", "shutdo
 COUNTED = {FAILED: "failed", RESTARTED: "restarted", STARTED: "started", STOPPED: "stopped"}
 KINDS = (*COUNTED, MACHINE, OOM_KILL, STARTUP, SHUTDOWN)
 # Of more messages in one reading nothing is heard until the next that is due: others have their turn, and PID 1, too.
-MESSAGES_MAX = 2048
+# A thousand a second are heard, also where a slow source has kept the lane for three seconds.
+MESSAGES_MAX = 4096
 # So many units, the newest, are remembered; so many that failed earlier are asked about; more of a kind are one event.
 UNITS_MAX, EARLIER_MAX, LISTED_MAX = 4096, 32, 8
 # What happened so long before it is heard is told with its own time.
