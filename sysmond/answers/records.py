@@ -74,8 +74,8 @@ def _may_be_in_rings(folders: Folders, classes: Collection[Sensitivity], request
     when = times_of(request, snapshot_note.now(folders.state))
     if request.boot is not None or when.start_ns == -FOREVER_NS:
         return False
-    reach_ns = min(ring_reach.reach_of_rings_ns(folders, classes, table) for table in ("", request.table))
-    return when.now_ns - when.start_ns < ring_reach.SLACK * reach_ns
+    back_ns = when.now_ns - when.start_ns
+    return all(ring_reach.may_have(folders, classes, back_ns, table) for table in ("", request.table))
 
 
 def _quantity(metric: Metric) -> tuple[str, Semantics, int]:

@@ -74,7 +74,7 @@ def _opened(place: Folders, classes: Collection[Sensitivity], when: Times | None
     :raises FileNotFoundError: where a file was merged or flushed meanwhile.
     """
     if when is not None and when.start_ns != -FOREVER_NS:
-        if when.now_ns - when.start_ns < ring_reach.SLACK * ring_reach.reach_of_rings_ns(place, classes):
+        if ring_reach.may_have(place, classes, when.now_ns - when.start_ns):
             span = when.start_ns - 2 * when.step_ns, when.end_ns
             with suppress(Error), closing(Timeline(place, classes, span, of_rings=True)) as line:
                 return use(line)

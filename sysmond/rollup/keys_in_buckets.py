@@ -141,7 +141,7 @@ class KeysInBuckets(NamedTuple):
         end_ns = np.full(len(keys), ALWAYS_NS, np.int64)
         if ends is not None and len(ends.end_ns):
             end_ns = np.where(end_row >= 0, ends.end_ns[end_row], ALWAYS_NS)
-        gone_ns, seen_ns = _gone_ns(portions, len(keys))
+        gone_ns, seen_ns = _gone_and_seen_ns(portions, len(keys))
         is_left_over = seen_ns > end_ns + LEFT_OVER_NS
         died_ns = np.where(is_left_over, gone_ns, np.minimum(end_ns, gone_ns))
         had = _had(portions, edges, len(keys)) | (edges[None, :] > end_ns[:, None])
@@ -383,7 +383,7 @@ def _ended(keys: Int64Array, ends: KeyEnds, edges: Int64Array, start: int) -> tu
     return end_row, np.flatnonzero((key < 0) & (ends.end_ns >= edges[0]) & (ends.end_ns < edges[-1]))
 
 
-def _gone_ns(portions: Sequence[Portion], count: int) -> tuple[Int64Array, Int64Array]:
+def _gone_and_seen_ns(portions: Sequence[Portion], count: int) -> tuple[Int64Array, Int64Array]:
     """When a reading of all there was had no row of a key any more, and when a row of it was read last.
 
     Both int64[key], boot time.

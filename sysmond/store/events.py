@@ -113,7 +113,7 @@ def read(
     """
     if boot is None and start_ns != -ALWAYS_NS:
         back_ns = snapshot_note.now(folders.state).realtime_ns - start_ns
-        if back_ns < ring_reach.SLACK * ring_reach.reach_of_rings_ns(folders, classes):
+        if ring_reach.may_have(folders, classes, back_ns):
             with suppress(TooLittleError):
                 return read_rings(folders, classes, start_ns, end_ns)
     return anew(lambda: _read(folders, classes, start_ns, end_ns, boot))

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from sysmond.base.clock import SECOND_NS
@@ -102,23 +103,22 @@ class Holdings:
             return archive.long_tables(self.folders, self.classes)
         return [self._alone.table] if self._alone.table and self._alone.sensitivity in self.classes else []
 
-    def rings(self, table: str, read: Callable[[Snapshot, int], _T], whole_since_ns: int | None = None) -> Iterator[_T]:
+    def rings(self, table: str, read: Callable[[Snapshot, int], _T], all_since_ns: int | None = None) -> Iterator[_T]:
         """What rings of wide tables, or of a long one, are read as, of what no file has: from an offset on.
 
-        ``whole_since_ns``: also of what files have, from that moment (UTC) on.
+        ``all_since_ns``: also of what files have, from that moment (UTC) on.
         """
         sealed = Progress.read(self.folders).sealed  # Before the rings: what it says is sealed is in a file by now.
         for path in ring_files(self.folders, self.classes, table):
             known = sealed.get(path)
-            since = known.offset if known and whole_since_ns is None else 0
+            since = known.offset if known and all_since_ns is None else 0
             if path in self.excluded:
                 continue
-
-            def copied(path: str = path, since: int = since) -> Snapshot:
-                return snapshot(path, since) if whole_since_ns is None else RingCopies.copy(path, whole_since_ns)
-
+            copy = (
+                partial(snapshot, path, since) if all_since_ns is None else partial(RingCopies.copy, path, all_since_ns)
+            )
             with suppress(FileNotFoundError):
-                ring = self.attempt(path, lambda copied=copied, since=since: read(copied(), since))  # type: ignore[misc]
+                ring = self.attempt(path, lambda copy=copy, since=since: read(copy(), since))  # type: ignore[misc]
                 if ring is not None:
                     yield ring
                 elif why := self.why(path):

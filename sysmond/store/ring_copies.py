@@ -78,9 +78,11 @@ class RingCopies:
         known = cls._copies.get(copied.path)
         if known is None or known.copied is not copied:
             return of_snapshot(copied, since_ns)
-        if known.recording is None:
-            known = cls._copies[copied.path] = known._replace(recording=of_snapshot(copied, known.since_ns))
-        return known.recording or of_snapshot(copied, since_ns)
+        if known.recording is not None:
+            return known.recording
+        recording = of_snapshot(copied, known.since_ns)
+        cls._copies[copied.path] = known._replace(recording=recording)
+        return recording
 
 
 def _smaller(known: _RingCopy) -> _RingCopy:

@@ -21,7 +21,7 @@ STAYING = frozenset((*(WRITERS[lane] for lane in LANES), ARCHIVER))
 """Writers whose rings go on for as long as the recorder runs."""
 
 SLACK = 1.25
-"""Only rings that may well go back far enough are read: to read them for nothing costs as much as to open files."""
+"""By how much rings may go back further than it seems; to read them for nothing costs as much as to open files."""
 
 
 class TooLittleError(Error):
@@ -45,6 +45,11 @@ def reach_of_rings_ns(folders: Folders, classes: Collection[Sensitivity], table:
     with suppress(Error, OSError):
         return min(map(reach_ns, rings), default=0)
     return 0
+
+
+def may_have(folders: Folders, classes: Collection[Sensitivity], back_ns: int, table: str = "") -> bool:
+    """Whether rings of wide tables, or of a long one, may well have all of so long ago: only then they are read."""
+    return back_ns < SLACK * reach_of_rings_ns(folders, classes, table)
 
 
 def complete_since(rings: Iterable[RingBegin], needed: Collection[str] = ()) -> tuple[str, int]:

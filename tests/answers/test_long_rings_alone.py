@@ -121,6 +121,22 @@ def pieces(recorder: LongRecorder, chance: random.Random) -> Iterator[int]:
         yield begin + PIECE_S
 
 
+def is_answered_by_rings(
+    recorder: LongRecorder, chance: random.Random, now_ns: int, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> bool:
+    """Ask anything of the time before a moment, as usual and of all there is; whether the former opened no file."""
+    begin_ns = now_ns - chance.choice(BACK_S) * SECOND_NS
+    said = {"start": begin_ns, "end": begin_ns + chance.choice(LENGTHS_S) * SECOND_NS, **chance.choice(QUESTIONS)}
+    table = chance.choice([TASK.name, MOMENT.name])
+    opened.clear()
+    mine = recorder.records(table, **said)
+    is_of_rings = not opened
+    with monkeypatch.context() as patch:
+        patch.setattr(ring_reach, "SLACK", 0)
+        assert mine == recorder.records(table, **said), (table, said)
+    return is_of_rings
+
+
 @pytest.mark.parametrize("seed", first(1, range(8)))
 def test_answers_of_rings_are_those_of_everything(
     seed: int, tmp_path: Path, now_ns: int, opened: list[str], monkeypatch: pytest.MonkeyPatch
@@ -131,15 +147,7 @@ def test_answers_of_rings_are_those_of_everything(
         pass
     of_rings = 0
     for _ in range(RANGES):
-        begin_ns = recorder.begin_ns(chance.choice(BACK_S))
-        said = {"start": begin_ns, "end": begin_ns + chance.choice(LENGTHS_S) * SECOND_NS, **chance.choice(QUESTIONS)}
-        table = chance.choice([TASK.name, MOMENT.name])
-        opened.clear()
-        mine = recorder.records(table, **said)
-        of_rings += not opened
-        with monkeypatch.context() as patch:
-            patch.setattr(ring_reach, "SLACK", 0)
-            assert mine == recorder.records(table, **said), (table, said)
+        of_rings += is_answered_by_rings(recorder, chance, now_ns, opened, monkeypatch)
         assert opened
     assert of_rings > RANGES // 5
 
@@ -155,18 +163,10 @@ def test_who_asks_again_and_again_is_answered_the_same(
     recorder = LongRecorder(tmp_path, now_ns=now_ns, seed=seed)
     of_rings = 0
     with holdings.staying_open():
-        for until in pieces(recorder, chance):
+        for until_s in pieces(recorder, chance):
             for _ in range(2):
-                begin_ns = recorder.wall_ns + (until - chance.choice(BACK_S)) * SECOND_NS
-                length_ns = chance.choice(LENGTHS_S) * SECOND_NS
-                said = {"start": begin_ns, "end": begin_ns + length_ns, **chance.choice(QUESTIONS)}
-                table = chance.choice([TASK.name, MOMENT.name])
-                opened.clear()
-                mine = recorder.records(table, **said)
-                of_rings += not opened
-                with monkeypatch.context() as patch:
-                    patch.setattr(ring_reach, "SLACK", 0)
-                    assert mine == recorder.records(table, **said), (table, said)
+                until_ns = recorder.wall_ns + until_s * SECOND_NS
+                of_rings += is_answered_by_rings(recorder, chance, until_ns, opened, monkeypatch)
     assert of_rings > RANGES // 5
 
 

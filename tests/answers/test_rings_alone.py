@@ -126,6 +126,25 @@ def pieces(recorder: Recorder, chance: random.Random) -> Iterator[int]:
         yield begin + PIECE_S
 
 
+def is_answered_by_rings(
+    recorder: Recorder, chance: random.Random, now_ns: int, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> bool:
+    """Ask anything of the time before a moment, as usual and of all there is; whether the former opened no file."""
+    begin_ns = now_ns - chance.choice(BACK_S) * SECOND_NS
+    said = {"start": begin_ns, "end": begin_ns + chance.choice(LENGTHS_S) * SECOND_NS, **chance.choice(STEPS)}
+    path = chance.choice(PATHS)
+
+    def answers() -> tuple[Any, Any]:
+        return recorder.ask(path, **said), recorder.machine.archive.events(said["start"], said["end"])
+
+    opened.clear()
+    mine = answers()
+    is_of_rings = not opened
+    with from_everything(monkeypatch):
+        assert mine == answers(), (path, said)
+    return is_of_rings
+
+
 @pytest.mark.parametrize("seed", first(1, range(8)))
 def test_answers_of_rings_are_those_of_everything(
     seed: int, tmp_path: Path, now_ns: int, opened: list[str], monkeypatch: pytest.MonkeyPatch
@@ -136,14 +155,7 @@ def test_answers_of_rings_are_those_of_everything(
         pass
     of_rings = 0
     for _ in range(RANGES):
-        begin_ns = recorder.begin_ns(chance.choice(BACK_S))
-        said = {"start": begin_ns, "end": begin_ns + chance.choice(LENGTHS_S) * SECOND_NS, **chance.choice(STEPS)}
-        path = chance.choice(PATHS)
-        opened.clear()
-        mine = recorder.ask(path, **said)
-        of_rings += not opened
-        with from_everything(monkeypatch):
-            assert mine == recorder.ask(path, **said), (path, said)
+        of_rings += is_answered_by_rings(recorder, chance, now_ns, opened, monkeypatch)
         assert opened
     assert of_rings > RANGES // 5
 
@@ -158,18 +170,10 @@ def test_who_asks_again_and_again_is_answered_the_same(
     recorder = Recorder(tmp_path, now_ns=now_ns)
     of_rings = 0
     with holdings.staying_open():
-        for until in pieces(recorder, chance):
+        for until_s in pieces(recorder, chance):
             for _ in range(2):
-                begin_ns = recorder.wall_ns + (until - chance.choice(BACK_S)) * SECOND_NS
-                said = {"start": begin_ns, "end": begin_ns + chance.choice(LENGTHS_S) * SECOND_NS}
-                said |= chance.choice(STEPS)
-                path = chance.choice(PATHS)
-                opened.clear()
-                mine = recorder.ask(path, **said), recorder.machine.archive.events(said["start"], said["end"])
-                of_rings += not opened
-                with from_everything(monkeypatch):
-                    whole = recorder.ask(path, **said), recorder.machine.archive.events(said["start"], said["end"])
-                assert mine == whole, (path, said)
+                until_ns = recorder.wall_ns + until_s * SECOND_NS
+                of_rings += is_answered_by_rings(recorder, chance, until_ns, opened, monkeypatch)
     assert of_rings > RANGES // 5
 
 
