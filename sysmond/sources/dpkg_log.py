@@ -7,9 +7,8 @@ nothing else is looked at. Standard library only.
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
-from datetime import datetime
 from typing import NamedTuple
 
 from sysmond.probe import ABSENT, Host, Row
@@ -17,7 +16,9 @@ from sysmond.probe import ABSENT, Host, Row
 PATH = "/var/log/dpkg.log"
 NOTE = "package.seen"
 READ_BYTES_MAX = 4 * 1024 * 1024
-SECOND_NS = 1_000_000_000
+# What is read at once: the lane keeps the memory that the largest piece took.
+PIECE_BYTES = 32 * 1024
+SECOND_NS, DAY_S = 1_000_000_000, 86400
 # One run of apt has dpkg unpack and configure in turns; after so long without a line it is over.
 RUN_OVER_NS = 20 * SECOND_NS
 # What was written so long before it is read is told with its own time.
@@ -48,11 +49,49 @@ def parse(line: str) -> PackageAction | None:
     words = line.split()
     if len(words) != 6 or words[2] not in ACTIONS:  # noqa: PLR2004  as above
         return None
-    try:  # Not by strptime(), whose tables of names of months would stay in the lane: half a megabyte.
-        time_s = int(datetime.fromisoformat(f"{words[0]} {words[1]}").timestamp())
-    except (ValueError, OverflowError):
+    try:
+        year, month, day = map(int, words[0].split("-"))
+        hour, minute, second = map(int, words[1].split(":"))
+        local_s = _local_s(year, month, day, hour, minute, second)
+        time_s = utc_s(local_s)
+    except (ValueError, OverflowError, OSError):
         return None
     return PackageAction(time_s * SECOND_NS, ACTIONS[words[2]], *words[3:])
+
+
+def _local_s(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int:
+    """Seconds since 1970, as a clock without a time zone counts them.
+
+    :raises ValueError: where there is no such day or time.
+    """
+    # A year begins in March, so a leap day is its last.
+    years, months = year - (month < 3), (month + 9) % 12  # noqa: PLR2004
+    days = 365 * years + years // 4 - years // 100 + years // 400 + (153 * months + 2) // 5 + day - 719_469
+    local_s = days * DAY_S + hour * 3600 + minute * 60 + second
+    if time.gmtime(local_s)[:6] != (year, month, day, hour, minute, second):
+        raise ValueError("no such day or time")
+    return local_s
+
+
+def utc_s(local_s: int) -> int:
+    """What a clock of the machine's time zone means, by the rule of ``datetime.timestamp()``, which is PEP 495.
+
+    A time that comes twice is meant the first time; one that is left out counts on from before. ``datetime`` and
+    ``time.strptime()`` know it too, and would take a third and half a megabyte of the lane's memory.
+    """
+
+    def offset_s(at_s: int) -> int:
+        return time.localtime(at_s).tm_gmtoff
+
+    before_s = offset_s(local_s)
+    first_s = local_s - before_s
+    if first_s + offset_s(first_s) == local_s:
+        earlier_s = local_s - offset_s(first_s - DAY_S)
+        return earlier_s if earlier_s + offset_s(earlier_s) == local_s else first_s
+    second_s = local_s - offset_s(first_s)
+    if second_s + offset_s(second_s) == local_s:
+        return second_s
+    return max(first_s, second_s)
 
 
 class PackageRuns:
@@ -92,21 +131,22 @@ class PackageRuns:
 
     def _lines(self, host: Host) -> Iterator[str]:
         """What was written since the last reading; of a log that was rotated meanwhile the end of the old one, too."""
+        for piece in self._pieces(host):
+            whole, _, self._rest = (self._rest + piece).rpartition(b"\n")
+            yield from whole.decode("utf-8", "backslashreplace").split("\n")
+
+    def _pieces(self, host: Host) -> Iterator[bytes]:
         inode, offset = self._file or (0, 0)
         status = os.stat(f"{host.root}{PATH}")
         if (status.st_ino, status.st_size) == (inode, offset):
             return
-        pieces = []
         if inode and status.st_ino != inode:
             with suppress(OSError):
                 if os.stat(f"{host.root}{PATH}.1").st_ino == inode:
-                    pieces.append(_read_from(f"{host.root}{PATH}.1", offset)[0])
+                    yield from _pieces_from(f"{host.root}{PATH}.1", offset)
         if status.st_ino != inode or status.st_size < offset:  # Another file, or it was emptied.
             offset = 0
-        content, end = _read_from(f"{host.root}{PATH}", offset)
-        self._file = status.st_ino, end
-        whole, _, self._rest = (self._rest + b"".join([*pieces, content])).rpartition(b"\n")
-        yield from whole.decode("utf-8", "backslashreplace").split("\n")
+        self._file = status.st_ino, (yield from _pieces_from(f"{host.root}{PATH}", offset))
 
     def _tell(self, host: Host) -> None:
         """Tell of a run: how many of what, and the first of them; all in the detail."""
@@ -133,13 +173,14 @@ def _listed(done: str, actions: Iterable[PackageAction]) -> str:
     return f"{done} {', '.join(spelled[:LISTED_MAX])}{more}"
 
 
-def _read_from(path: str, offset: int) -> tuple[bytes, int]:
-    """Read a file from there on, its last part where that is too long; gives where it ends, too."""
+def _pieces_from(path: str, offset: int) -> Generator[bytes, None, int]:
+    """Read a file from there on, its last part where that is too long; returns where it ends."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(offset, size - READ_BYTES_MAX))
-        content = file.read(READ_BYTES_MAX)
-        return content, file.tell()
+        while piece := file.read(min(PIECE_BYTES, max(0, size - file.tell()))):
+            yield piece
+        return file.tell()
 
 
 def _seen(host: Host) -> tuple[tuple[int, int], int]:

@@ -3,6 +3,7 @@
 
 import os
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,30 @@ def test_a_run_of_this_boot_before_the_recorder_has_its_own_time(
 )
 def test_what_is_no_action_is_passed_over(line: str) -> None:
     assert dpkg_log.parse(line) is None
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Dublin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia"])
+def test_times_are_those_of_the_time_zone_also_where_clocks_change(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        for step in range(
+            548 * 24 * 2
+        ):  # Each half hour of a year and a half, also those left out and those that come twice.
+            when = datetime(2010, 7, 1) + step * timedelta(minutes=30)  # noqa: DTZ001  of the machine's zone
+            action = dpkg_log.parse(f"{when} install bash:amd64 <none> 5.2-1")
+            assert action is not None
+            assert action.time_ns == int(when.timestamp()) * 10**9, when
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize(
+    "when", ["2026-02-29 10:00:00", "2026-13-01 10:00:00", "2026-11-24 24:00:00", "2026-11 10:00:00"]
+)
+def test_a_time_that_there_is_not_is_passed_over(when: str) -> None:
+    assert dpkg_log.parse(f"{when} install bash:amd64 <none> 5.2-1") is None
 
 
 def test_half_a_line_is_not_lost_when_a_reader_is_started_again(machine: Machine) -> None:
