@@ -29,7 +29,8 @@ _LOOKS_LISTED = frozenset({"probes", "tables"})
 LISTS = ("probes", "tables", "metrics", "clients", "boots", "pins")
 
 EPILOG = """\
-NAME is the table of a probe, as 'sysmonctl list probes' shows it. T is a time,
+Where a command takes NAME, it is that of a probe, as 'sysmonctl list probes'
+shows it. Where it takes T, it is a time,
 such as '10 minutes ago' or 14:05; 'sysmon-extract --help' lists the forms.
 
 exit status: 0 done; 1 failure, or no sysmond answers; 2 wrong usage; 77 no permission.
@@ -86,7 +87,7 @@ def parser() -> Parser:
         help="a key that 'config' shows, and its value: 'tiers.1s.size 1GB'; for a probe also 'memory interval 5s', "
         "'process sensitivity restricted'; the value 'default' restores the default",
     )
-    _add_probe(command("reset", "release a probe from quarantine, or return it to its own lane"))
+    _add_probe(command("reset", "release a probe from quarantine, or from the background, where slow probes are moved"))
     command("show", "show everything about a probe").add_argument("name", metavar="NAME", help="the probe's table")
     command("flush", "write everything that is in RAM to disk now")
     command("reload", "read the configuration again")
@@ -104,7 +105,9 @@ def parser() -> Parser:
     )
     command("overhead", "say what sysmond itself costs, by part and by probe")
     command("doctor", "say which sources this machine has, and how to get the others")
-    report = command("report-bug", "gather what helps to find a bug, without private data, and say what that is")
+    report = command(
+        "report-bug", "collect information for a bug report, without private data, and list what was collected"
+    )
     report.add_argument("--output-file", "-o", metavar="FILE", help="write the report to this file, a .tar.gz")
     complete = command("complete", "print possible completions, one a line; for shells")
     complete.add_argument("kind", metavar="KIND", choices=("probes", "paths"), help="probes or paths")
@@ -118,7 +121,7 @@ def parser() -> Parser:
 
 
 def _add_freezing(command: Callable[[str, str], Parser]) -> None:
-    frozen = command("freeze", "freeze a unit for a while, once a timer is set to thaw it")
+    frozen = command("freeze", "freeze a systemd unit for a while; a timer that thaws it is set first")
     frozen.add_argument(
         "--for", dest="duration", metavar="D", default="2min", help="for how long, at most 10min (default: 2min)"
     )
@@ -148,9 +151,11 @@ def _add_hold(made: argparse.ArgumentParser) -> None:
 def _add_common(made: argparse.ArgumentParser, default: str | None) -> None:
     flag = default if default is not None else False
     made.add_argument("--bus", metavar="ADDRESS", default=default, help="ask over the bus at this address")
-    made.add_argument("--user", action="store_true", default=flag, help="your own recorder (default: while it runs)")
-    made.add_argument("--system", action="store_true", default=flag, help="the machine's recorder (default otherwise)")
-    made.add_argument("--runtime-dir", metavar="D", default=default, help="the recorder that has this folder in RAM")
+    made.add_argument("--user", action="store_true", default=flag, help="your own recorder (the default while it runs)")
+    made.add_argument(
+        "--system", action="store_true", default=flag, help="the machine's recorder (otherwise the default)"
+    )
+    made.add_argument("--runtime-dir", metavar="D", default=default, help="the recorder with this runtime folder")
     made.add_argument("--state-dir", metavar="D", default=default, help="the recorder that writes to this archive")
     made.add_argument("--json", action="store_true", default=flag, help="print JSON")
 

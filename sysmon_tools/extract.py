@@ -75,14 +75,14 @@ DESCRIPTION = """\
 Print what sysmond recorded. Without a PATH, print everything.
 
 PATH is table[/metric][@instance], with the wildcards * and ?: cpu, cpu/user, 'disk/*@sda',
-filesystem/used@/home. A path below the state folder means the same: /var/lib/sysmond/cpu/user.
+filesystem/used@/home. The state folder may stand before it: /var/lib/sysmond/cpu/user is cpu/user.
 """
 
 EPILOG = """\
 T is now, today, yesterday, boot, '5 minutes ago', 10m, 3d2h, -1h (that long ago), 2025-01-31,
 '2025-01-31 14:30', 2025-01-31T14:30:00+01:00, 14:30 or 2pm (today's), monday or 'Nov 22' (the
-last one, or today), '2 months ago', or seconds since the epoch. Steps are aligned and half-open; the
-time of a step is its start.
+last one, or today), '2 months ago', or seconds since the epoch. Steps begin at round times, as 14:00
+and 14:01: a step is named by its start, and does not include its end.
 
 examples:
   sysmon-extract --list
@@ -161,8 +161,8 @@ def parser() -> Parser:
         " on a terminal, table); pandas needs comment='#' to read csv, or --no-comments here")  # fmt: skip
     add("--units", action="store_true", help="put units into the header of csv and tsv")
     add("--no-comments", action="store_true", help="in csv, tsv, kv and table: no lines about gaps, events and units")
-    add("--spreadsheet", action="store_true", help="csv or tsv for a spreadsheet: --units, --no-comments, and no text"
-        " that it would run as a formula")  # fmt: skip
+    add("--spreadsheet", action="store_true", help="csv or tsv for a spreadsheet: --units, --no-comments, and an"
+        " apostrophe before text that would be run as a formula")  # fmt: skip
     add("--no-timestamps", action="store_true", help="openmetrics: only the newest values, for node_exporter's textfile"
         " collector")  # fmt: skip
     add("--every", metavar="STEP", help="write --output-file again at this interval, until interrupted")
@@ -170,29 +170,29 @@ def parser() -> Parser:
     add("--all-columns", action="store_true", help="on a terminal: show all columns, even if they do not fit")
     add("--no-pager", action="store_true", help="on a terminal: do not send long output to a pager (PAGER, less)")
     add("--output-file", "-o", metavar="F", help="write to this file, whole or not at all (default: standard output)")
-    add("--import", dest="imported", metavar="FILE", help="turn an answer in csv, tsv or json into"
-        " an archive; for rows, PATH names their table")  # fmt: skip
+    add("--import", dest="imported", metavar="FILE", help="turn earlier output in csv, tsv or json"
+        " back into an archive; if it is rows of a table (--records), PATH is the name of that table")  # fmt: skip
     add("--output-dir", metavar="D", help="with --import: a new or empty folder for the archive")
     add("--events", action="store_true", help="list what happened: the rows of the table event")
-    add("--all-events", action="store_true", help="add everything that happened to an answer, not only what may explain"
-        " something")  # fmt: skip
-    add("--list", action="store_true", help="list what is recorded, instead of values: on a terminal the tables,"
-        " or the metrics of a table; elsewhere the series")  # fmt: skip
+    add("--all-events", action="store_true", help="also show minor events, such as sessions, devices, addresses and"
+        " units that started")  # fmt: skip
+    add("--list", action="store_true", help="list what is recorded, not its values: on a terminal all tables, or the"
+        " metrics of a table; in a pipe or a file every series")  # fmt: skip
     add("--instances", action="store_true", help="with --list: list instances (disks, CPUs, interfaces ...)")
-    add("--explain", action="store_true", help="show how each column is computed, instead of its values: kernel source,"
-        " formula, tiers, resampling, gaps")  # fmt: skip
-    add("--raw", action="store_true", help="print one row a tick, counters as stored, no rates")
+    add("--explain", action="store_true", help="show how each column is computed, instead of its values: the file in"
+        " /proc or /sys, formula, resolutions read, resampling, gaps")  # fmt: skip
+    add("--raw", action="store_true", help="print every reading by itself, counters as stored, no rates")
     add("--utc", action="store_true", help="write times in UTC")
     add("--local", action="store_true", help="write times in local time with its offset (default)")
     add("--epoch", action="store_true", help="write times as seconds since the epoch")
-    add("--user", action="store_true", help="your own archive (default: while your own recorder runs, or where the"
-        " machine's cannot be read)")  # fmt: skip
-    add("--system", action="store_true", help="the machine's archive (default for root, and for others as far as they"
-        " may read it)")  # fmt: skip
-    add("--state-dir", metavar="D", help="where the archive is: a folder, one segment, or an answer saved as HDF5"
-        " (default: /var/lib/sysmond)")  # fmt: skip
-    add("--runtime-dir", metavar="D", help="where the daemon keeps what is in RAM (default: /run/sysmond;"
-        " with --state-dir, only if the daemon writes to that folder)")  # fmt: skip
+    add("--user", action="store_true", help="your own archive (the default while your own recorder runs, or if you"
+        " cannot read the machine's)")  # fmt: skip
+    add("--system", action="store_true", help="the machine's archive (otherwise the default; only what you may"
+        " read)")  # fmt: skip
+    add("--state-dir", metavar="D", help="where the archive is: a folder, a file of 'sysmon snapshot', a single"
+        " .h5 file of an archive, or output saved as HDF5 (default: /var/lib/sysmond)")  # fmt: skip
+    add("--runtime-dir", metavar="D", help="the recorder's folder in RAM (default: /run/sysmond; where --state-dir"
+        " is given, only that of a recorder that writes there)")  # fmt: skip
     tasks.add_options(made)
     add("--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version and exit")
     return made

@@ -161,7 +161,7 @@ def _from_below(head: list[str], lines: int) -> list[str]:
 
 
 def _left_out(dropped: Sequence[Field], empty: Sequence[Field], screen: Display) -> Iterator[str]:
-    for why, fields, helps in (("no room for", dropped, "; see --all-columns"), ("without any value", empty, "")):
+    for why, fields, helps in (("no room for", dropped, "; see --all-columns"), ("empty columns not shown", empty, "")):
         if fields:
             names = ", ".join(field.name for field in fields)
             if screen.columns is not None:

@@ -32,8 +32,8 @@ Without --at or a COMMAND, show what is happening now; T goes back in time, ? li
 EPILOG = """examples:
   sysmon                              what is happening now
   sysmon --at '10 minutes ago'        what happened when the machine stuttered
-  sysmon replay 14:05                 the same as --at 14:05, for people who know below
-  sysmon --at yesterday --plain       one page, for a pipe or a mail
+  sysmon replay 14:05                 the same as --at 14:05, as the program 'below' has it
+  sysmon --at yesterday --plain       one page, for a pipe or an email
   sysmon plot cpu/busy@total          a picture of the last hour
   sysmon plot disk/await --from=-1d -o disk.svg
   sysmon report --at 14:05 -o incident.html
@@ -43,7 +43,7 @@ EPILOG = """examples:
   sysmon changes --from=-7d           packages, unit files, boots and settings of a week
 
 keys: Right Left (t T) later, earlier; + - zoom; ] [ next, previous spike; p processes, c cgroups, w waits, d disks,
-  n networks, h sensors, e events; / search, f filter, Enter into a row, space now; ? all keys; q quit.
+  n networks, h sensors, e events; / search, f filter, Enter: into a row, Space: back to now; ? all keys; q quit.
 
 exit status: 0; 1 failure; 2 wrong usage; 3 something could not be read; 77 no permission.
 """
@@ -95,7 +95,9 @@ def parser() -> Parser:
     snapshot.add_options(
         command("snapshot", "write what was recorded in a span of time into one file, to send or to keep")
     )
-    dump.add_options(command(DUMP, "answer the options of 'below dump' with sysmon-extract"))
+    dump.add_options(
+        command(DUMP, "take the options of 'dump' of the program 'below', and run sysmon-extract with them")
+    )
     boots.add_options(command("boots", "list the recorded boots: how long each took to start, and how it ended"))
     bootchart.add_options(
         command("bootchart", "draw the first minutes of a boot: units and processes as bars over time")
@@ -114,8 +116,8 @@ def _add_place(made: Parser, *, is_default: bool) -> None:
     """Whose archive: before a command and behind it these mean the same."""
     flag, text = (False, None) if is_default else (argparse.SUPPRESS, argparse.SUPPRESS)
     add = made.add_argument
-    add("--user", action="store_true", default=flag, help="your own recorder (default: while it runs)")
-    add("--system", action="store_true", default=flag, help="the machine's recorder (default where you may read it)")
+    add("--user", action="store_true", default=flag, help="your own recorder (the default while it runs)")
+    add("--system", action="store_true", default=flag, help="the machine's recorder (otherwise the default)")
     add("--state-dir", metavar="D", default=text, help="where the archive is (default: /var/lib/sysmond)")
     add(
         "--runtime-dir", metavar="D", default=text, help="where the daemon keeps what is in RAM (default: /run/sysmond)"

@@ -53,7 +53,8 @@ _EVENTS = (("command", "exec", "exe,command"), ("exits", "exit", "exit_code,sign
 _SECOND_NS = 1_000_000_000
 
 HELP = """\
-rows (of every table; of process, thread, exits and the like always; TABLE --list lists columns):
+rows (process, thread, exits and the like always print rows, any other table with --records, --top,
+--where or another of these options; TABLE --list lists the columns):
   sysmon-extract disk --from=yesterday --to=today --top=3 --by=written_bytes
   sysmon-extract process --from=-10min --top=10 --by=cpu
   sysmon-extract process --from=yesterday --to=today --sample=1min --where='comm ~ ^post and cpu > 5%'
@@ -78,15 +79,21 @@ def add_options(made: argparse.ArgumentParser) -> None:
         " = != < <= > >= ~ !~, joined by and, or, not and parentheses")  # fmt: skip
     add("--columns", metavar="C,...", help="rows: show these columns: METRIC, METRIC:STATISTIC or a group such as io;"
         " TABLE --list lists them")  # fmt: skip
-    add("--group-by", metavar="C,...", help="rows: join those with the same user, cgroup, unit, slice, container, exe,"
-        " comm, state ...")  # fmt: skip
-    add("--percentile", type=float, metavar="P", help="rows: join all steps into one row, with this percentile of them")
+    add("--group-by", metavar="C,...", help="rows: add up those with the same user, cgroup, unit, slice, container,"
+        " exe, comm, state ...")  # fmt: skip
+    add(
+        "--percentile",
+        type=float,
+        metavar="P",
+        help="rows: one row each for the whole range, with this percentile of its steps",
+    )
     add("--tree", action="store_true", help="show the process tree at a moment")
     add("--at", metavar="T", help="with --tree: the moment (default: now)")
     add("--pid", type=int, metavar="PID", help="show one process over its life, and how it began and ended")
     add("--start", dest="started", metavar="T", help="with --pid: when it started, if the pid was used again")
-    add("--sql", metavar="QUERY", help="ask with DuckDB, if it is installed: TABLE has rows as recorded,"
-        " TABLE_1min buckets; a counter is its growth, NAME_total the counter itself, NAME_rate its rate")  # fmt: skip
+    add("--sql", metavar="QUERY", help="run a query with DuckDB, if it is installed. TABLE has the rows as"
+        " recorded, TABLE_1min one for each minute. Of a counter, the column NAME is how much it grew, NAME_total its"
+        " value, NAME_rate its rate")  # fmt: skip
 
 
 def concerns(options: argparse.Namespace) -> bool:

@@ -20,7 +20,7 @@ def parser() -> Parser:
         allow_abbrev=False,
         description="Record what this machine does, once a second, until stopped. With a COMMAND, do that instead.",
         epilog="With --state-dir alone, a command asks only the recorder that writes to that folder. "
-        "Exit codes: 0 success; 1 failure, including a folder that is not one; 2 wrong usage or configuration; "
+        "Exit codes: 0 success; 1 failure, also where a path is not a folder; 2 wrong usage or configuration; "
         "77 no permission.",
     )
     made.without_command = "; 'sysmond' alone records, 'sysmonctl' asks a recorder"
@@ -33,7 +33,7 @@ def parser() -> Parser:
         default=NO_BUS,
         help="the D-Bus bus to offer the service on: none, system, session or an address",
     )
-    made.add_argument("--ticks", metavar="N", type=_ticks, help="stop after N ticks, once everything is on disk")
+    made.add_argument("--ticks", metavar="N", type=_ticks, help="stop after N readings, once everything is on disk")
     made.add_argument("--part", metavar="NAME", help=f"run only this part: {', '.join(ALONE)}")
     made.add_argument("--version", action="version", version=f"sysmond {__version__}")
     _add_commands(made.add_subparsers(dest="command", metavar="COMMAND", help="what to do instead of recording"))
@@ -82,7 +82,8 @@ def _add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
     probe.add_argument("probe", metavar="NAME|FILE", help="the name of a table, or a file that contains a probe")
     probe.add_argument("--root", metavar="R", default=argparse.SUPPRESS, help="read R/proc and R/sys (default: /)")
     service = command(
-        "service", "install the machine's service for this interpreter, or remove it; for machines without the package"
+        "service",
+        "install or remove a system service that runs this Python's sysmond; for machines without the Debian package",
     )
     service.add_argument("do", metavar="DO", choices=("install", "uninstall"), help="install or uninstall")
 

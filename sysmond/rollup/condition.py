@@ -203,8 +203,9 @@ class _Parser:
     def wrong_number(self, column: str, value: str, units: Sequence[str]) -> UsageError:
         """Refuse a value of another unit than those that a column has."""
         right = ", ".join(example for unit in units for example in _examples(unit))
-        shown = " or ".join("a number" if unit == "1" else unit for unit in units)
-        return self.wrong(f"{value!r} for {column.partition(':')[0]!r}", f"expected a value such as {right} ({shown})")
+        named = " or ".join(unit for unit in units if unit != "1")
+        shown = " or ".join([*(["a number"] if "1" in units else []), *([f"a value in {named}"] if named else [])])
+        return self.wrong(f"{column.partition(':')[0]!r} cannot be {value!r}", f"expected {shown}, such as {right}")
 
     def check_name(self, column: str, value: str, written: str) -> None:
         """Refuse a name that nothing has; what has no name is called by its number."""

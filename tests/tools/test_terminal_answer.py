@@ -156,7 +156,7 @@ def test_a_heading_is_folded_before_a_column_is_left_out() -> None:
 
 def test_a_column_without_any_value_is_named_below_unless_somebody_asked_for_it() -> None:
     answer = result(gauge("cpu/frequency", [np.nan, np.nan], "Hz"), gauge("cpu/user", [1, 2], "%"))
-    assert lines(answer)[-1] == "(without any value: frequency)"
+    assert lines(answer)[-1] == "(empty columns not shown: frequency)"
     assert lines(answer, is_chosen=True)[2:] == [
         "                        %",
         "12:00:00          -     1",
