@@ -23,7 +23,7 @@ FILESYSTEM = Table(
     " mounts counts all. One that does not answer keeps its row, with status and without numbers.",
     metrics=(
         gauge("size", "B", "Size of the file system.", origin="statvfs f_blocks × f_frsize"),
-        gauge("used", "B", "Bytes in use: size less free.", origin="statvfs (f_blocks - f_bfree) × f_frsize"),
+        gauge("used", "B", "Bytes in use: size minus free.", origin="statvfs (f_blocks - f_bfree) × f_frsize"),
         gauge("free", "B", "Bytes free, including those reserved for root.", origin="statvfs f_bfree × f_frsize"),
         gauge("available", "B", "Bytes free to unprivileged users.", origin="statvfs f_bavail × f_frsize"),
         gauge("inodes", "1", "Number of inodes; absent if they are created as needed.", origin="statvfs f_files"),

@@ -29,8 +29,7 @@ _LOOKS_LISTED = frozenset({"probes", "tables"})
 LISTS = ("probes", "tables", "metrics", "clients", "boots", "pins")
 
 EPILOG = """\
-Where a command takes NAME, it is that of a probe, as 'sysmonctl list probes'
-shows it. Where it takes T, it is a time,
+NAME is the name of a probe, as listed by 'sysmonctl list probes'. T is a time,
 such as '10 minutes ago' or 14:05; 'sysmon-extract --help' lists the forms.
 
 exit status: 0 done; 1 failure, or no sysmond answers; 2 wrong usage; 77 no permission.
@@ -87,13 +86,13 @@ def parser() -> Parser:
         help="a key that 'config' shows, and its value: 'tiers.1s.size 1GB'; for a probe also 'memory interval 5s', "
         "'process sensitivity restricted'; the value 'default' restores the default",
     )
-    _add_probe(command("reset", "release a probe from quarantine, or from the background, where slow probes are moved"))
+    _add_probe(command("reset", "let a probe run as planned again, after it failed or was too slow"))
     command("show", "show everything about a probe").add_argument("name", metavar="NAME", help="the probe's table")
     command("flush", "write everything that is in RAM to disk now")
     command("reload", "read the configuration again")
     shown = command("config", "show every setting, and where it is set")
     shown.add_argument("--changed", action="store_true", help="only settings that a file changes, without the defaults")
-    command("budget", "say how many days each tier will keep")
+    command("budget", "say how many days will be kept at each resolution")
     add_remembering(command)
     events = command("events", "list what happened, or follow it as it happens")
     events.add_argument("--from", "--since", dest="start", metavar="T", help="first moment (default: 1 hour ago)")
@@ -115,7 +114,7 @@ def parser() -> Parser:
     watch = command("watch", "show the newest values, every second")
     watch.add_argument("paths", metavar="METRIC", nargs="+", help="table[/metric][@instance], with * and ?")
     watch.add_argument("--count", metavar="N", type=_count, help="stop after N times")
-    _add_hold(command(HOLD, "read probes at another interval, or leave the disk alone, while a command runs"))
+    _add_hold(command(HOLD, "while a command runs, read probes at another interval, or write nothing to disk"))
     _add_freezing(command)
     return made
 
@@ -153,7 +152,7 @@ def _add_common(made: argparse.ArgumentParser, default: str | None) -> None:
     made.add_argument("--bus", metavar="ADDRESS", default=default, help="ask over the bus at this address")
     made.add_argument("--user", action="store_true", default=flag, help="your own recorder (the default while it runs)")
     made.add_argument(
-        "--system", action="store_true", default=flag, help="the machine's recorder (otherwise the default)"
+        "--system", action="store_true", default=flag, help="the machine's recorder (the default if yours does not run)"
     )
     made.add_argument("--runtime-dir", metavar="D", default=default, help="the recorder with this runtime folder")
     made.add_argument("--state-dir", metavar="D", default=default, help="the recorder that writes to this archive")

@@ -75,14 +75,15 @@ DESCRIPTION = """\
 Print what sysmond recorded. Without a PATH, print everything.
 
 PATH is table[/metric][@instance], with the wildcards * and ?: cpu, cpu/user, 'disk/*@sda',
-filesystem/used@/home. The state folder may stand before it: /var/lib/sysmond/cpu/user is cpu/user.
+filesystem/used@/home. PATH may be prefixed with the state folder:
+/var/lib/sysmond/cpu/user means the same as cpu/user.
 """
 
 EPILOG = """\
 T is now, today, yesterday, boot, '5 minutes ago', 10m, 3d2h, -1h (that long ago), 2025-01-31,
 '2025-01-31 14:30', 2025-01-31T14:30:00+01:00, 14:30 or 2pm (today's), monday or 'Nov 22' (the
-last one, or today), '2 months ago', or seconds since the epoch. Steps begin at round times, as 14:00
-and 14:01: a step is named by its start, and does not include its end.
+last one, or today), '2 months ago', or seconds since the epoch. Steps begin at round times, such
+as 14:00 and 14:01. Each is labelled with its start time, and excludes its end.
 
 examples:
   sysmon-extract --list
@@ -153,8 +154,7 @@ def parser() -> Parser:
         help="length of a step: 10s, 1min, 1h ... (default: as recorded)")  # fmt: skip
     add("--stat", metavar="STAT,...", help=f"what to compute for each step: {', '.join(statistic.STATISTICS)}"
         " (default: mean); tmax is the time of the maximum; for series also percentiles: p50, p95, p99.9")  # fmt: skip
-    add("--summary", action="store_true", help="instead of values: mean, min, max and p95 of each series or column"
-        " over the whole range")  # fmt: skip
+    add("--summary", action="store_true", help="mean, min, max and p95 of each series or column over the whole range")
     add("--drop", action="append", metavar="PATTERN", help="leave out what matches: a PATH, or METRIC[@INSTANCE]"
         " of any table; repeatable")  # fmt: skip
     add("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)} (default: by the file's suffix, else csv;"
@@ -187,12 +187,12 @@ def parser() -> Parser:
     add("--epoch", action="store_true", help="write times as seconds since the epoch")
     add("--user", action="store_true", help="your own archive (the default while your own recorder runs, or if you"
         " cannot read the machine's)")  # fmt: skip
-    add("--system", action="store_true", help="the machine's archive (otherwise the default; only what you may"
-        " read)")  # fmt: skip
+    add("--system", action="store_true", help="the machine's archive, as far as you may read it (otherwise the default;"
+        " see --user)")  # fmt: skip
     add("--state-dir", metavar="D", help="where the archive is: a folder, a file of 'sysmon snapshot', a single"
         " .h5 file of an archive, or output saved as HDF5 (default: /var/lib/sysmond)")  # fmt: skip
-    add("--runtime-dir", metavar="D", help="the recorder's folder in RAM (default: /run/sysmond; where --state-dir"
-        " is given, only that of a recorder that writes there)")  # fmt: skip
+    add("--runtime-dir", metavar="D", help="the recorder's folder in RAM (default: /run/sysmond; with"
+        " --state-dir, used only if that recorder writes to the given archive)")  # fmt: skip
     tasks.add_options(made)
     add("--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version and exit")
     return made

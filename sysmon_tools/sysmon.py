@@ -32,7 +32,7 @@ Without --at or a COMMAND, show what is happening now; T goes back in time, ? li
 EPILOG = """examples:
   sysmon                              what is happening now
   sysmon --at '10 minutes ago'        what happened when the machine stuttered
-  sysmon replay 14:05                 the same as --at 14:05, as the program 'below' has it
+  sysmon replay 14:05                 the same as --at 14:05; spelled as in the tool 'below'
   sysmon --at yesterday --plain       one page, for a pipe or an email
   sysmon plot cpu/busy@total          a picture of the last hour
   sysmon plot disk/await --from=-1d -o disk.svg
@@ -96,7 +96,7 @@ def parser() -> Parser:
         command("snapshot", "write what was recorded in a span of time into one file, to send or to keep")
     )
     dump.add_options(
-        command(DUMP, "take the options of 'dump' of the program 'below', and run sysmon-extract with them")
+        command(DUMP, "run sysmon-extract, with the options of 'below dump' (of the resource monitor 'below')")
     )
     boots.add_options(command("boots", "list the recorded boots: how long each took to start, and how it ended"))
     bootchart.add_options(
@@ -117,7 +117,9 @@ def _add_place(made: Parser, *, is_default: bool) -> None:
     flag, text = (False, None) if is_default else (argparse.SUPPRESS, argparse.SUPPRESS)
     add = made.add_argument
     add("--user", action="store_true", default=flag, help="your own recorder (the default while it runs)")
-    add("--system", action="store_true", default=flag, help="the machine's recorder (otherwise the default)")
+    add(
+        "--system", action="store_true", default=flag, help="the machine's recorder (the default if yours does not run)"
+    )
     add("--state-dir", metavar="D", default=text, help="where the archive is (default: /var/lib/sysmond)")
     add(
         "--runtime-dir", metavar="D", default=text, help="where the daemon keeps what is in RAM (default: /run/sysmond)"

@@ -53,8 +53,8 @@ _EVENTS = (("command", "exec", "exe,command"), ("exits", "exit", "exit_code,sign
 _SECOND_NS = 1_000_000_000
 
 HELP = """\
-rows (process, thread, exits and the like always print rows, any other table with --records, --top,
---where or another of these options; TABLE --list lists the columns):
+rows (process, thread, exits and similar tables always print rows; other tables do so with --records,
+--top, --where or any option marked 'rows:' above; TABLE --list lists the columns):
   sysmon-extract disk --from=yesterday --to=today --top=3 --by=written_bytes
   sysmon-extract process --from=-10min --top=10 --by=cpu
   sysmon-extract process --from=yesterday --to=today --sample=1min --where='comm ~ ^post and cpu > 5%'
@@ -70,8 +70,8 @@ rows (process, thread, exits and the like always print rows, any other table wit
 def add_options(made: argparse.ArgumentParser) -> None:
     """Add what asks for rows of a table."""
     add = made.add_argument
-    add("--records", action="store_true", help="print rows of one table: a row for each disk, CPU, process ... and"
-        " step, a column for each metric")  # fmt: skip
+    add("--records", action="store_true", help="print one table as rows: for each step, one row per disk, CPU, process"
+        " ..., with one column per metric")  # fmt: skip
     add("--top", "--limit", type=int, metavar="N", help="rows: only the first N of each step")
     add("--by", "--sort", metavar="COLUMN", help="rows: sort by this column, the largest first (default: cpu for"
         " process, otherwise the first counter)")  # fmt: skip
@@ -85,15 +85,20 @@ def add_options(made: argparse.ArgumentParser) -> None:
         "--percentile",
         type=float,
         metavar="P",
-        help="rows: one row each for the whole range, with this percentile of its steps",
+        help="rows: one row per process, disk ... for the whole range, with this percentile over its steps",
     )
     add("--tree", action="store_true", help="show the process tree at a moment")
     add("--at", metavar="T", help="with --tree: the moment (default: now)")
     add("--pid", type=int, metavar="PID", help="show one process over its life, and how it began and ended")
-    add("--start", dest="started", metavar="T", help="with --pid: when it started, if the pid was used again")
+    add(
+        "--start",
+        dest="started",
+        metavar="T",
+        help="with --pid: start time of the process you mean, if the pid was reused",
+    )
     add("--sql", metavar="QUERY", help="run a query with DuckDB, if it is installed. TABLE has the rows as"
-        " recorded, TABLE_1min one for each minute. Of a counter, the column NAME is how much it grew, NAME_total its"
-        " value, NAME_rate its rate")  # fmt: skip
+        " recorded, TABLE_1min one for each minute. For a counter, column NAME is its increase, NAME_total its value"
+        " and NAME_rate its rate")  # fmt: skip
 
 
 def concerns(options: argparse.Namespace) -> bool:

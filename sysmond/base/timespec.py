@@ -129,9 +129,9 @@ def parse_step(text: str) -> int:
     else:
         step_ns = _read_parts(wanted)
     if step_ns is None:
-        raise UsageError(f"step {_quote(text)}: not understood; expected {STEP_FORMS}")
+        raise UsageError(f"step {_quote(text)}: not understood; expected a length such as {STEP_FORMS}")
     if not 0 < step_ns <= STEP_MAX_NS:
-        raise UsageError(f"step {_quote(text)}: not between 1 ns and 100 years; expected {STEP_FORMS}")
+        raise UsageError(f"step {_quote(text)}: expected 1 ns to 100 years, such as {STEP_FORMS}")
     return step_ns
 
 

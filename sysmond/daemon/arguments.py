@@ -19,8 +19,8 @@ def parser() -> Parser:
         prog="sysmond",
         allow_abbrev=False,
         description="Record what this machine does, once a second, until stopped. With a COMMAND, do that instead.",
-        epilog="With --state-dir alone, a command asks only the recorder that writes to that folder. "
-        "Exit codes: 0 success; 1 failure, also where a path is not a folder; 2 wrong usage or configuration; "
+        epilog="With --state-dir but no --runtime-dir, a command asks only a recorder that writes to that folder. "
+        "Exit codes: 0 success; 1 failure, including a path that is not a folder; 2 wrong usage or configuration; "
         "77 no permission.",
     )
     made.without_command = "; 'sysmond' alone records, 'sysmonctl' asks a recorder"
@@ -60,11 +60,13 @@ def _add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
         return made
 
     command("flush", "write everything that is in RAM to disk now")
-    command("reload", "read the configuration again, without losing a tick; an invalid one changes nothing")
+    command("reload", "read the configuration again, without missing a reading; if it is invalid, nothing changes")
     add_remembering(command)
     pins = command("pins", "list what is pinned")
     pins.add_argument("--json", action="store_true", help="as one JSON list")
-    budget = command("budget", "say how many days each tier will keep, judging by the archive's present size")
+    budget = command(
+        "budget", "say how many days will be kept at each resolution, judging by the archive's present size"
+    )
     by_these = "use the limits in this configuration, which need not be in effect"
     budget.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=by_these)
     budget.add_argument("--json", action="store_true", help="as one JSON object")
