@@ -29,10 +29,11 @@ _LOOKS_LISTED = frozenset({"probes", "tables"})
 LISTS = ("probes", "tables", "metrics", "clients", "boots", "pins")
 
 EPILOG = """\
-NAME is the name of a probe, as listed by 'sysmonctl list probes'. T is a time,
+'sysmonctl COMMAND --help' shows what a command takes: NAME is a probe, as listed
+by 'sysmonctl list probes', T a time,
 such as '10 minutes ago' or 14:05; 'sysmon-extract --help' lists the forms.
 
-exit status: 0 done; 1 failure, or no sysmond answers; 2 wrong usage; 77 no permission.
+exit status: 0 done; 1 failure, or no recorder is running; 2 wrong usage; 77 no permission.
 """
 
 
@@ -152,7 +153,10 @@ def _add_common(made: argparse.ArgumentParser, default: str | None) -> None:
     made.add_argument("--bus", metavar="ADDRESS", default=default, help="ask over the bus at this address")
     made.add_argument("--user", action="store_true", default=flag, help="your own recorder (the default while it runs)")
     made.add_argument(
-        "--system", action="store_true", default=flag, help="the machine's recorder (the default if yours does not run)"
+        "--system",
+        action="store_true",
+        default=flag,
+        help="the machine's recorder (the default if you run none)",
     )
     made.add_argument("--runtime-dir", metavar="D", default=default, help="the recorder with this runtime folder")
     made.add_argument("--state-dir", metavar="D", default=default, help="the recorder that writes to this archive")

@@ -94,7 +94,7 @@ examples:
 
 ROWS
 exit status: 0 success; 1 failure; 2 wrong usage; 3 something could not be read: stderr names it, and
-the answer has the rest; 77 no permission.
+the output has the rest; 77 no permission.
 """.replace("ROWS\n", f"{tasks.HELP}\n")
 
 
@@ -187,10 +187,10 @@ def parser() -> Parser:
     add("--epoch", action="store_true", help="write times as seconds since the epoch")
     add("--user", action="store_true", help="your own archive (the default while your own recorder runs, or if you"
         " cannot read the machine's)")  # fmt: skip
-    add("--system", action="store_true", help="the machine's archive, as far as you may read it (otherwise the default;"
-        " see --user)")  # fmt: skip
-    add("--state-dir", metavar="D", help="where the archive is: a folder, a file of 'sysmon snapshot', a single"
-        " .h5 file of an archive, or output saved as HDF5 (default: /var/lib/sysmond)")  # fmt: skip
+    add("--system", action="store_true", help="the machine's archive, as far as you may read it (the default, except"
+        " where --user is)")  # fmt: skip
+    add("--state-dir", metavar="D", help="where the archive is: a folder, a file written by 'sysmon snapshot',"
+        " a single .h5 file from an archive, or output saved as HDF5 (default: /var/lib/sysmond)")  # fmt: skip
     add("--runtime-dir", metavar="D", help="the recorder's folder in RAM (default: /run/sysmond; with"
         " --state-dir, used only if that recorder writes to the given archive)")  # fmt: skip
     tasks.add_options(made)

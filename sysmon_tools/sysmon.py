@@ -45,7 +45,7 @@ EPILOG = """examples:
 keys: Right Left (t T) later, earlier; + - zoom; ] [ next, previous spike; p processes, c cgroups, w waits, d disks,
   n networks, h sensors, e events; / search, f filter, Enter: into a row, Space: back to now; ? all keys; q quit.
 
-exit status: 0; 1 failure; 2 wrong usage; 3 something could not be read; 77 no permission.
+exit status: 0 success; 1 failure; 2 wrong usage; 3 something could not be read; 77 no permission.
 """
 REPLAY, DUMP = "replay", "dump"
 # What is neither the live view nor a moment: each asks an archive, and gives its warnings.
@@ -95,10 +95,8 @@ def parser() -> Parser:
     snapshot.add_options(
         command("snapshot", "write what was recorded in a span of time into one file, to send or to keep")
     )
-    dump.add_options(
-        command(DUMP, "run sysmon-extract, with the options of 'below dump' (of the resource monitor 'below')")
-    )
-    boots.add_options(command("boots", "list the recorded boots: how long each took to start, and how it ended"))
+    dump.add_options(command(DUMP, "like sysmon-extract, with the options that the monitor 'below' has for its 'dump'"))
+    boots.add_options(command("boots", "list the recorded boots: how long starting up took, and how each ended"))
     bootchart.add_options(
         command("bootchart", "draw the first minutes of a boot: units and processes as bars over time")
     )
@@ -118,11 +116,17 @@ def _add_place(made: Parser, *, is_default: bool) -> None:
     add = made.add_argument
     add("--user", action="store_true", default=flag, help="your own recorder (the default while it runs)")
     add(
-        "--system", action="store_true", default=flag, help="the machine's recorder (the default if yours does not run)"
+        "--system",
+        action="store_true",
+        default=flag,
+        help="the machine's recorder (the default if you run none)",
     )
     add("--state-dir", metavar="D", default=text, help="where the archive is (default: /var/lib/sysmond)")
     add(
-        "--runtime-dir", metavar="D", default=text, help="where the daemon keeps what is in RAM (default: /run/sysmond)"
+        "--runtime-dir",
+        metavar="D",
+        default=text,
+        help="folder in RAM, with what is not on disk (default: /run/sysmond)",
     )
 
 

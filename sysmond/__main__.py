@@ -169,7 +169,7 @@ def _make_way(settings: Settings) -> None:
         except BusyError:
             state = settings.folders.state
             if os.path.exists(state) and not os.path.isdir(state):
-                raise Error(f"{state}: not a folder; expected a state folder of sysmond") from None
+                raise Error(f"{state}: not a folder; expected a sysmond state folder") from None
             raise
 
 

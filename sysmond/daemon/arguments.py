@@ -19,7 +19,8 @@ def parser() -> Parser:
         prog="sysmond",
         allow_abbrev=False,
         description="Record what this machine does, once a second, until stopped. With a COMMAND, do that instead.",
-        epilog="With --state-dir but no --runtime-dir, a command asks only a recorder that writes to that folder. "
+        epilog="If --state-dir is given without --runtime-dir, a command reaches a running recorder only if that "
+        "writes to the given folder. "
         "Exit codes: 0 success; 1 failure, including a path that is not a folder; 2 wrong usage or configuration; "
         "77 no permission.",
     )
@@ -48,7 +49,7 @@ def _add_folders(made: argparse.ArgumentParser, default: str | None) -> None:
     )
     for option, help_text in (
         ("--state-dir", "where the archive is (default: /var/lib/sysmond)"),
-        ("--runtime-dir", "where sysmond keeps what is in RAM (default: /run/sysmond)"),
+        ("--runtime-dir", "folder in RAM, with what is not on disk (default: /run/sysmond)"),
     ):
         made.add_argument(option, metavar="D", default=default, help=help_text)
 
@@ -85,7 +86,7 @@ def _add_commands(commands: "argparse._SubParsersAction[Parser]") -> None:
     probe.add_argument("--root", metavar="R", default=argparse.SUPPRESS, help="read R/proc and R/sys (default: /)")
     service = command(
         "service",
-        "install or remove a system service that runs this Python's sysmond; for machines without the Debian package",
+        "install or remove a system service that runs this copy of sysmond, if the Debian package is not installed",
     )
     service.add_argument("do", metavar="DO", choices=("install", "uninstall"), help="install or uninstall")
 

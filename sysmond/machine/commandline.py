@@ -118,7 +118,7 @@ def add_remembering(command: Callable[[str, str], Parser]) -> None:
     pin.add_argument("start", metavar="FROM", help="start of the span, such as -10min or 14:30")
     pin.add_argument("end", metavar="TO", help="end of the span, such as now; not included")
     pin.add_argument("--why", metavar="TEXT", default="", help="what happened then")
-    unpin = command("unpin", "let pinned spans be removed again")
+    unpin = command("unpin", "undo pins: those spans are removed when they are old")
     unpin.add_argument("at", metavar="T", nargs="?", help="a moment: unpin the spans that contain it")
     unpin.add_argument("--all", action="store_true", help="unpin everything")
 

@@ -83,9 +83,9 @@ def asked(*, user: bool, state_dir: str | None, runtime_dir: str | None, or_file
     try:
         # A recorder may have begun before there is a state folder, and its runtime folder goes with the boot.
         if not os.path.isdir(chosen.runtime) and not stat.S_ISDIR(os.stat(chosen.state).st_mode):
-            raise Error(f"{chosen.state}: not a folder; expected a state folder of sysmond")
+            raise Error(f"{chosen.state}: not a folder; expected a sysmond state folder")
     except OSError as failure:
-        raise _refusal(chosen.state, failure, "expected a state folder of sysmond") from failure
+        raise _refusal(chosen.state, failure, "expected a sysmond state folder") from failure
     return chosen
 
 

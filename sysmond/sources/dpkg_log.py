@@ -17,7 +17,7 @@ PATH = "/var/log/dpkg.log"
 NOTE = "package.seen"
 READ_BYTES_MAX = 4 * 1024 * 1024
 # What is read at once: the lane keeps the memory that the largest piece took.
-PIECE_BYTES = 32 * 1024
+PIECE_BYTES = 8 * 1024
 SECOND_NS, DAY_S = 1_000_000_000, 86400
 # One run of apt has dpkg unpack and configure in turns; after so long without a line it is over.
 RUN_OVER_NS = 20 * SECOND_NS

@@ -193,10 +193,10 @@ def test_a_folder_that_is_none_is_an_error_of_every_command(
     words = {"mark": ["text"], "pin": ["-1h", "now"], "unpin": ["--all"], "probe": ["load"]}.get(name, [])
     for where in (["--state-dir", folders.state], ["--state-dir", folders.state, "--runtime-dir", folders.runtime]):
         assert main([name, *where, *words]) == 1
-        assert said(capsys) == f"{folders.state}: No such file or directory; expected a state folder of sysmond"
+        assert said(capsys) == f"{folders.state}: No such file or directory; expected a sysmond state folder"
     (tmp_path / "state").touch()
     assert main([name, "--state-dir", folders.state, *words]) == 1
-    assert said(capsys) == f"{folders.state}: not a folder; expected a state folder of sysmond"
+    assert said(capsys) == f"{folders.state}: not a folder; expected a sysmond state folder"
 
 
 def test_a_file_in_place_of_the_archive_is_named_rather_than_a_lock(
@@ -205,7 +205,7 @@ def test_a_file_in_place_of_the_archive_is_named_rather_than_a_lock(
     (tmp_path / "state").touch()
     with only_one(str(tmp_path)):
         assert main(["--state-dir", f"{tmp_path}/state", "--runtime-dir", str(tmp_path), "--ticks", "1"]) == 1
-    assert said(capsys) == f"{tmp_path}/state: not a folder; expected a state folder of sysmond"
+    assert said(capsys) == f"{tmp_path}/state: not a folder; expected a sysmond state folder"
 
 
 def test_without_a_daemon_an_order_says_so(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
