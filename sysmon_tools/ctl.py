@@ -29,9 +29,9 @@ _LOOKS_LISTED = frozenset({"probes", "tables"})
 LISTS = ("probes", "tables", "metrics", "clients", "boots", "pins")
 
 EPILOG = """\
-'sysmonctl COMMAND --help' shows what a command takes: NAME is a probe, as listed
-by 'sysmonctl list probes', T a time,
-such as '10 minutes ago' or 14:05; 'sysmon-extract --help' lists the forms.
+'sysmonctl COMMAND --help' shows the arguments of a command. There, NAME is a probe (see
+'sysmonctl list probes') and T is a time, such as '10 minutes ago' or 14:05; 'sysmon-extract --help'
+lists all forms of T.
 
 exit status: 0 done; 1 failure, or no recorder is running; 2 wrong usage; 77 no permission.
 """
@@ -109,7 +109,7 @@ def parser() -> Parser:
         "report-bug", "collect information for a bug report, without private data, and list what was collected"
     )
     report.add_argument("--output-file", "-o", metavar="FILE", help="write the report to this file, a .tar.gz")
-    complete = command("complete", "print possible completions, one a line; for shells")
+    complete = command("complete", "print possible completions, one per line; for shells")
     complete.add_argument("kind", metavar="KIND", choices=("probes", "paths"), help="probes or paths")
     complete.add_argument("word", metavar="WORD", nargs="?", default="", help="the word as typed so far")
     watch = command("watch", "show the newest values, every second")
@@ -121,7 +121,7 @@ def parser() -> Parser:
 
 
 def _add_freezing(command: Callable[[str, str], Parser]) -> None:
-    frozen = command("freeze", "freeze a systemd unit for a while; a timer that thaws it is set first")
+    frozen = command("freeze", "freeze a systemd unit for a while, after setting a timer that will thaw it")
     frozen.add_argument(
         "--for", dest="duration", metavar="D", default="2min", help="for how long, at most 10min (default: 2min)"
     )

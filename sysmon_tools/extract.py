@@ -171,7 +171,7 @@ def parser() -> Parser:
     add("--no-pager", action="store_true", help="on a terminal: do not send long output to a pager (PAGER, less)")
     add("--output-file", "-o", metavar="F", help="write to this file, whole or not at all (default: standard output)")
     add("--import", dest="imported", metavar="FILE", help="turn earlier output in csv, tsv or json"
-        " back into an archive; if it is rows of a table (--records), PATH is the name of that table")  # fmt: skip
+        " back into an archive; if it was made with --records, PATH is the table's name")  # fmt: skip
     add("--output-dir", metavar="D", help="with --import: a new or empty folder for the archive")
     add("--events", action="store_true", help="list what happened: the rows of the table event")
     add("--all-events", action="store_true", help="also show minor events, such as sessions, devices, addresses and"
@@ -187,12 +187,12 @@ def parser() -> Parser:
     add("--epoch", action="store_true", help="write times as seconds since the epoch")
     add("--user", action="store_true", help="your own archive (the default while your own recorder runs, or if you"
         " cannot read the machine's)")  # fmt: skip
-    add("--system", action="store_true", help="the machine's archive, as far as you may read it (the default, except"
-        " where --user is)")  # fmt: skip
+    add("--system", action="store_true", help="the machine's archive, as far as you may read it (the default in all"
+        " other cases)")  # fmt: skip
     add("--state-dir", metavar="D", help="where the archive is: a folder, a file written by 'sysmon snapshot',"
         " a single .h5 file from an archive, or output saved as HDF5 (default: /var/lib/sysmond)")  # fmt: skip
     add("--runtime-dir", metavar="D", help="the recorder's folder in RAM (default: /run/sysmond; with"
-        " --state-dir, used only if that recorder writes to the given archive)")  # fmt: skip
+        " --state-dir, ignored unless its recorder writes to that archive)")  # fmt: skip
     tasks.add_options(made)
     add("--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version and exit")
     return made

@@ -205,7 +205,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--user", action="store_true", help="the recorder of this user, not of the system")
     made.add_argument("--state-dir", metavar="D", help="where the archive is (default: /var/lib/sysmond)")
     made.add_argument(
-        "--runtime-dir", metavar="D", help="folder in RAM, with what is not on disk (default: /run/sysmond)"
+        "--runtime-dir", metavar="D", help="folder in RAM, for data not yet on disk (default: /run/sysmond)"
     )
     made.add_argument("--messages", metavar="F", help=argparse.SUPPRESS)
     return made

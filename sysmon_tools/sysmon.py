@@ -95,7 +95,9 @@ def parser() -> Parser:
     snapshot.add_options(
         command("snapshot", "write what was recorded in a span of time into one file, to send or to keep")
     )
-    dump.add_options(command(DUMP, "like sysmon-extract, with the options that the monitor 'below' has for its 'dump'"))
+    dump.add_options(
+        command(DUMP, "like sysmon-extract, but takes the options of 'below dump' (below is another monitor)")
+    )
     boots.add_options(command("boots", "list the recorded boots: how long starting up took, and how each ended"))
     bootchart.add_options(
         command("bootchart", "draw the first minutes of a boot: units and processes as bars over time")
@@ -126,7 +128,7 @@ def _add_place(made: Parser, *, is_default: bool) -> None:
         "--runtime-dir",
         metavar="D",
         default=text,
-        help="folder in RAM, with what is not on disk (default: /run/sysmond)",
+        help="folder in RAM, for data not yet on disk (default: /run/sysmond)",
     )
 
 

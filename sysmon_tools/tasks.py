@@ -85,7 +85,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
         "--percentile",
         type=float,
         metavar="P",
-        help="rows: one row per process, disk ... for the whole range, with percentile P of what each had in the steps",
+        help="rows: one row per process, disk ... for the whole range: percentile P of its values over all steps",
     )
     add("--tree", action="store_true", help="show the process tree at a moment")
     add("--at", metavar="T", help="with --tree: the moment (default: now)")

@@ -19,8 +19,8 @@ def parser() -> Parser:
         prog="sysmond",
         allow_abbrev=False,
         description="Record what this machine does, once a second, until stopped. With a COMMAND, do that instead.",
-        epilog="If --state-dir is given without --runtime-dir, a command reaches a running recorder only if that "
-        "writes to the given folder. "
+        epilog="If --state-dir is given without --runtime-dir, a command reaches a running recorder only if "
+        "that recorder writes to the given folder. "
         "Exit codes: 0 success; 1 failure, including a path that is not a folder; 2 wrong usage or configuration; "
         "77 no permission.",
     )
@@ -49,7 +49,7 @@ def _add_folders(made: argparse.ArgumentParser, default: str | None) -> None:
     )
     for option, help_text in (
         ("--state-dir", "where the archive is (default: /var/lib/sysmond)"),
-        ("--runtime-dir", "folder in RAM, with what is not on disk (default: /run/sysmond)"),
+        ("--runtime-dir", "folder in RAM, for data not yet on disk (default: /run/sysmond)"),
     ):
         made.add_argument(option, metavar="D", default=default, help=help_text)
 
