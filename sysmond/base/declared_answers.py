@@ -30,6 +30,8 @@ ELEMENTS_MAX = 64
 # As JSON; that of the processes has 1.3 kB. Readers of files take no longer string.
 ANSWERS_BYTES_MAX = 8192
 STATISTICS = ("mean", "sum", "max", "last")
+# What ``Ending.remains`` has.
+REMAINS = 3
 # Columns that every answer may have.
 _ALWAYS = frozenset({END, "count"})
 
@@ -112,8 +114,8 @@ def _join(value: Any) -> Join:  # noqa: ANN401  as above
 
 
 def _ending(value: Any) -> Ending:  # noqa: ANN401  as above
-    table, by, columns = _list(value)
-    return Ending(_text(table), _pairs(by), _names(columns))
+    table, by, columns, *later = _list(value)
+    return Ending(_text(table), _pairs(by), _names(columns), _names(later[0]) if later else ())
 
 
 _SHAPES: Mapping[str, Callable[[Any], Any]] = {
@@ -276,6 +278,9 @@ def _check_ending(table: Table, answers: Answers, where: str) -> None:
         raise UsageError(
             f"{inside}: by {[own for own, _ in ending.by]}; expected each of the key {[*key]}, with {START!r}"
         )
+    texts = {metric.name for metric in table.metrics if metric.is_text}
+    if ending.remains and (len(ending.remains) != REMAINS or ending.remains[0] not in texts):
+        raise UsageError(f"{inside}: remains {[*ending.remains]}; expected one of its text metrics, and two values")
     if both := {metric.name for metric in table.metrics}.intersection(ending.columns):
         raise UsageError(f"{inside}: {min(both)!r} is a column already; expected others of {ending.table}")
 
@@ -354,6 +359,8 @@ def within(answers: Answers, table: Table) -> Answers:
     ending = answers.ended_by
     if ending is not None:
         ending = ending._replace(columns=tuple(name for name in ending.columns if name not in own))
+        if not own.issuperset(ending.remains[:1]):
+            ending = ending._replace(remains=())
         ending = ending if _is_ended(table, ending) else None
     cut = answers._replace(
         totals=tuple(total for total in answers.totals if own.issuperset(total.parts) and total.name not in own),

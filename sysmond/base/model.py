@@ -165,12 +165,14 @@ class Ending(NamedTuple):
     """A table of moments that tells what ended: its rows have ``end``, and what the thing had come to by then.
 
     ``by``: pairs of each metric of the key and the metric there that is the same. Other metrics are the same where they
-    have the same name. ``columns``: metrics there that answers show with the keys that ended.
+    have the same name. ``columns``: metrics there that answers show with the keys that ended. ``remains``: for what
+    readings may list after its end, a text metric, what that is meanwhile, and in the row that says that it is gone.
     """
 
     table: str
     by: tuple[tuple[str, str], ...]
     columns: tuple[str, ...] = ()
+    remains: tuple[str, ...] = ()
 
 
 class Total(NamedTuple):

@@ -124,4 +124,4 @@ def _tell(folders: Folders, kind: str, span: Pin) -> None:
 def _refused(folders: Folders, failure: OSError) -> Error:
     kind = NotPermittedError if isinstance(failure, PermissionError) else Error
     said = refusal(failure) if failure.filename else f"{folders.state}/{pins.FILE}: {refusal(failure)}"
-    return kind(f"{said}; expected a state folder that can be written")
+    return kind(f"{said}; expected a sysmond state folder that can be written")

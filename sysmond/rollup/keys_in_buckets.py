@@ -28,9 +28,10 @@ from sysmond.store.coding.integers import filled
 from sysmond.store.stretches.ends import GRAIN_NS, ends_of
 from sysmond.store.stretches.increments import at_end, increments
 from sysmond.store.stretches.stretch import Dictionary, StretchPart, numbered
+from sysmond.store.stretches.undeclared import answers_of
 
-# What is still listed so long after its end is left over: a zombie, which is there until somebody waits for it. What is
-# listed shortly after was on its way out.
+# What is still listed so long after its end remains, as a zombie does, until a reading of all there is lists it no
+# more. What is listed shortly after was on its way out. Where rows say what remains, and until when, this is not asked.
 LEFT_OVER_NS = 1_000_000_000
 # So many times at which counters began anew are told apart.
 RESETS_MAX = 1000
@@ -141,9 +142,8 @@ class KeysInBuckets(NamedTuple):
         end_ns = np.full(len(keys), ALWAYS_NS, np.int64)
         if ends is not None and len(ends.end_ns):
             end_ns = np.where(end_row >= 0, ends.end_ns[end_row], ALWAYS_NS)
-        gone_ns, seen_ns = _gone_and_seen_ns(portions, len(keys))
-        is_left_over = seen_ns > end_ns + LEFT_OVER_NS
-        died_ns = np.where(is_left_over, gone_ns, np.minimum(end_ns, gone_ns))
+        gone_ns, remains = _gone_and_remains(portions, words, end_ns)
+        died_ns = np.where(remains, gone_ns, np.minimum(end_ns, gone_ns))
         had = _had(portions, edges, len(keys)) | (edges[None, :] > end_ns[:, None])
         alive = had[:, 1:] & (died_ns[:, None] > edges[None, :-1])
         of_keys = _OfKeys(first, newborn, end_row, end_ns, died_ns, had, alive)
@@ -383,22 +383,31 @@ def _ended(keys: Int64Array, ends: KeyEnds, edges: Int64Array, start: int) -> tu
     return end_row, np.flatnonzero((key < 0) & (ends.end_ns >= edges[0]) & (ends.end_ns < edges[-1]))
 
 
-def _gone_and_seen_ns(portions: Sequence[Portion], count: int) -> tuple[Int64Array, Int64Array]:
-    """When a reading of all there was had no row of a key any more, and when a row of it was read last.
-
-    Both int64[key], boot time.
-    """
-    gone_ns, seen_ns = np.full(count, ALWAYS_NS, np.int64), np.full(count, -ALWAYS_NS, np.int64)
-    was_seen = np.zeros(count, bool)
+def _gone_and_remains(
+    portions: Sequence[Portion], words: Dictionary, end_ns: Int64Array
+) -> tuple[Int64Array, BoolArray]:
+    """When each key was gone by what readings say, int64[key], boot time; which remain after their ends, bool[key]."""
+    gone_ns, remains = np.full(len(end_ns), ALWAYS_NS, np.int64), np.zeros(len(end_ns), bool)
+    was_seen = np.zeros(len(end_ns), bool)
     for portion in portions:
-        here = np.zeros(count, bool)
+        here = np.zeros(len(end_ns), bool)
         here[portion.where] = True
         if portion.stretch.full[0]:
             gone_ns[was_seen & ~here & (gone_ns == ALWAYS_NS)] = portion.begin_ns
         gone_ns[portion.where] = portion.gone_ns()
-        seen_ns[portion.where] = portion.ticks[portion.stretch.seen()[portion.local]]
+        ending = answers_of(portion.stretch.table).ended_by
+        if ending is not None and ending.remains:
+            name, *values = ending.remains
+            remaining, gone, _ = words.codes(values).tolist()
+            last = portion.summary("last", name)
+            remains[portion.where] = (last == remaining) | (last == gone)
+            is_last = last == gone
+            gone_ns[portion.where[is_last]] = portion.ticks[portion.stretch.last_tick()[portion.local]][is_last]
+        else:
+            seen_ns = portion.ticks[portion.stretch.seen()[portion.local]]
+            remains[portion.where] = seen_ns > end_ns[portion.where] + LEFT_OVER_NS
         was_seen |= here
-    return gone_ns, seen_ns
+    return gone_ns, remains
 
 
 def _had(portions: Sequence[Portion], edges: Int64Array, count: int) -> BoolArray:

@@ -11,7 +11,7 @@ from sysmond.store.files import dense_file, hdf5, saved, sparse_file
 from sysmond.store.stretches.stretch import is_of_buckets
 from sysmond.store.tiers import COARSE
 
-_EXPECTED = "expected a state folder, a segment from one, or an answer that was saved as HDF5"
+_EXPECTED = "expected a sysmond state folder, a segment from one, or an answer that was saved as HDF5"
 
 
 class SingleFile(NamedTuple):

@@ -14,6 +14,7 @@ from sysmond.records import Records
 from sysmond.tasks.bpf.report import report_of
 from sysmond.tasks.choose import BY_PROC, open_tasks, open_walk
 from sysmond.tasks.tables import PROCESS, THREAD
+from sysmond.tasks.zombies import Zombies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +43,7 @@ class Passes:
         self._report = report_of(runtime_folder)
         self._names: Callable[[], Names | None] = _nobody
         self._all_again_ns = 0
+        self._zombies = Zombies()
         self._tasks, self.way = open_tasks(runtime_folder, root)
 
     def records(self, table: str, tick: int, *, full: bool, threads: bool = False) -> Records:
@@ -101,6 +103,10 @@ class Passes:
                 names.learn_pass(self._result.process, begun)
             else:
                 self._result = self._tasks.take(full=full, threads=threads)
+            # Of another root the numbers may be those of another PID namespace.
+            if not self._root and (gone := self._zombies.gone(self._result.process)):
+                process = self._result.process
+                self._result = self._result._replace(process=process._replace(rows=bytes(process.rows) + gone))
         except BaseException:  # It may have been interrupted in the middle: what is half done is not gone on with.
             self.close()
             raise

@@ -91,7 +91,8 @@ _MEASURES = (
     state("policy", "Scheduling: 0 other, 1 fifo, 2 rr, 3 batch, 5 idle, 6 deadline, 7 ext.", "policy (stat 41)"),
     text(
         "state",
-        "R running or waiting for a CPU, S sleeping, D waiting uninterruptibly, T stopped, t traced, Z dead, I idle.",
+        "R running or waiting for a CPU, S sleeping, D waiting uninterruptibly, T stopped, t traced, I idle,"
+        " Z a zombie, which ended and has not been waited for, X gone.",
         "__state (stat 3)",
     ),
 )
@@ -107,6 +108,7 @@ _STORAGE = ("read_bytes", "written_bytes")
 _TRAFFIC = ("tcp_received", "tcp_sent", "udp_received", "udp_sent")
 _KEY = (("pid", "pid"), ("start", "start"))
 _ENDED = Ending("exits", _KEY, ("exit_code", "signal"))
+ZOMBIE, GONE = "Z", "X"
 
 _USER = Join(":user", (("uid", "id"),), (("username", "name"),))
 _CGROUP = Join("cgroup_name", (("cgroup", "id"),), (("cgroup_path", "path"),))
@@ -142,7 +144,7 @@ PROCESS = Table(
         show_groups=("cpu", "cpu:sum", "rss", "read_bytes:sum", "written_bytes:sum"),
         totals=(_RSS,),
         joins=(_USER, _CGROUP, _OWNER, _COMMAND),
-        ended_by=_ENDED,
+        ended_by=_ENDED._replace(remains=("state", ZOMBIE, GONE)),
         meant=_WHOSE,
         rows_only=_WITH_CHILDREN_NAMES,
     ),

@@ -131,9 +131,53 @@ def test_what_ended_counts_up_to_its_end_and_what_no_reading_saw_counts_too(fold
     assert mine == [0.9]
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [[range(100, 120)], [range(100, 109), range(109, 120)], [range(100, 107), range(107, 113), range(113, 120)]],
+)
+def test_a_zombie_is_listed_until_its_parent_has_waited_for_it(folders: Folders, parts: list[range]) -> None:
+    """Whichever file its end is in, and wherever a range begins or ends."""
+    # The states of each by the reading from which on it has them; the kernel lists it before the last one of them.
+    states = {8: {100: "S", 106: "Z", 112: "X"}, 9: {100: "S", 110: "R", 111: ""}}
+    ends_s = {8: 105.5, 9: 109.9}
+    for number, ticks in enumerate(parts, 1):
+        listed: list[tuple[int, Row]] = []
+        for pid, of_pid in states.items():
+            before = [state for at, state in of_pid.items() if at <= ticks[0]][-1]
+            begun = {ticks[0]: before} if before and before != "X" else {}
+            for at, state in {**begun, **{at: state for at, state in of_pid.items() if at in ticks}}.items():
+                if state:
+                    listed.append((at - ticks[0], process(pid, 50, comm="x", cpu=US, state=state)))
+        put(folders, stretch(PROCESS, ticks, sorted(listed, key=lambda row: row[0]), full=(0,)), number)
+        ends = [
+            (int(end_s) - ticks[0], dict(process(pid, 50, comm="x", cpu=US), end=round(end_s * SECOND_NS)))
+            for pid, end_s in ends_s.items()
+            if int(end_s) in ticks
+        ]
+        put(folders, stretch(EXITS, ticks, ends, full=()), number)
+    for start, end, there in (
+        (100, 104, {8: "S", 9: "S"}),
+        (107, 109, {8: "Z", 9: "S"}),
+        (111, 112, {8: "Z"}),
+        (113, 114, {}),
+        (116, 119, {}),
+        (100, 119, {8: "X", 9: "R"}),
+    ):
+        found = ask(folders, start=start, end=end, columns="pid,state")
+        assert dict(rows(found, "pid", "state")) == there, start
+    zombies = ask(folders, start=107, end=111, where="state = zombie", columns="pid")
+    assert rows(zombies, "pid") == [(8,)]
+
+
 @pytest.mark.parametrize("parts", [[range(100, 120)], [range(100, 110), range(110, 120)]])
-def test_who_nobody_waits_for_is_there_until_somebody_does(folders: Folders, parts: list[range]) -> None:
+def test_of_files_whose_rows_do_not_say_it_a_zombie_is_what_is_listed_long_after_its_end(
+    folders: Folders, parts: list[range]
+) -> None:
     """A zombie ended and is listed all the same; whichever file its end is in."""
+    assert PROCESS.answers is not None
+    assert PROCESS.answers.ended_by is not None
+    ending = PROCESS.answers.ended_by._replace(remains=())
+    silent = PROCESS._replace(answers=PROCESS.answers._replace(ended_by=ending))
     seen = [
         (100, process(8, 50, comm="left", cpu=US, state="S")),
         (100, process(9, 60, comm="quick", cpu=US, state="S")),
@@ -144,7 +188,7 @@ def test_who_nobody_waits_for_is_there_until_somebody_does(folders: Folders, par
     ]
     for number, ticks in enumerate(parts, 1):
         rows_of_part = [(at - ticks[0], row) for at, row in seen if at in ticks]
-        put(folders, stretch(PROCESS, ticks, rows_of_part, full=(0, 110 - ticks[0], 115 - ticks[0])), number)
+        put(folders, stretch(silent, ticks, rows_of_part, full=(0, 110 - ticks[0], 115 - ticks[0])), number)
         ends = [
             (end_s - ticks[0], dict(process(pid, start, comm=comm, cpu=cpu * US), end=round(end_s * SECOND_NS)))
             for pid, start, comm, cpu, end_s in ((8, 50, "left", 2, 104), (9, 60, "quick", 1, 109.6))

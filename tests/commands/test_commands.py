@@ -316,7 +316,7 @@ def test_a_disk_that_takes_no_pin_is_named(
 
     monkeypatch.setattr(os, "fsync", full)
     assert command(folders, "pin", "2025-02-01", "2025-02-02") == 1
-    right = "expected a state folder that can be written"
+    right = "expected a sysmond state folder that can be written"
     assert said(capsys) == f"{folders.state}/pins.json: No space left on device; {right}"
 
 

@@ -109,7 +109,7 @@ def test_what_is_no_segment_is_one_line(tmp_path: Path, capfd: pytest.CaptureFix
             said_to = capfd.readouterr().err
             assert said_to.startswith(f"sysmon-extract: {place}: {said}")
             assert said_to.endswith(
-                "expected a state folder, a segment from one, or an answer that was saved as HDF5\n"
+                "expected a sysmond state folder, a segment from one, or an answer that was saved as HDF5\n"
             )
             assert said_to.count("\n") == 1
 
@@ -120,5 +120,5 @@ def test_a_damaged_segment_is_named(machine: Machine, tmp_path: Path) -> None:
     with pytest.raises(CorruptError, match="cut.h5"):
         history.open(state_dir=str(place)).select("*")
     os.unlink(place)
-    with pytest.raises(Error, match="No such file or directory; expected a state folder"):
+    with pytest.raises(Error, match="No such file or directory; expected a sysmond state folder"):
         history.open(state_dir=str(place))
