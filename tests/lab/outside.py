@@ -3,7 +3,7 @@
 
 A check inside the machine asks for it by a port of its own, a line of JSON each way; on the host a thread obeys:
 ``{"monitor": "device_add …"}`` is an order for qemu, ``{"say": {"capacity": 17}}`` is written to where the tables of
-``devices.asl`` read, ``{"wake_s": 30}`` wakes the machine after so long, should it be suspended then,
+``devices.asl`` read, ``{"wake_s": 30}`` wakes the machine once it has been suspended for so long,
 ``{"nmea": "$GPGGA,…"}`` is what a receiver behind a serial line says each second from then on, ``{"reset": true}``
 resets it, and has no answer.
 """
@@ -34,6 +34,7 @@ AT_FIRST = {
     "temperature": 40.0, "light_lux": 150, "lid": 1, "fan_rpm": 2000, "power_mw": 12000,
 }  # fmt: skip
 WAIT_S = 60.0
+SUSPEND_S = 300.0  # No machine takes as long to fall asleep, or to wake, emulated or not.
 
 
 def say(memory: Path, readings: Mapping[str, float]) -> None:
@@ -46,13 +47,14 @@ def say(memory: Path, readings: Mapping[str, float]) -> None:
 
 
 class Monitor:
-    """qemu's monitor (docs/interop/qmp-spec)."""
+    """qemu's monitor (docs/interop/qmp-spec); several threads may ask."""
 
     def __init__(self, path: Path) -> None:
         """Connect.
 
         :raises OSError: where nobody answers.
         """
+        self._asks = threading.Lock()
         self._socket = connected(path)
         self._file = self._socket.makefile("rwb")
         self._file.readline()
@@ -60,12 +62,13 @@ class Monitor:
 
     def do(self, command: str, **arguments: Any) -> Any:
         """Have something done; gives what comes back, with the key ``error`` where it was refused."""
-        self._file.write(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
-        self._file.flush()
-        while line := self._file.readline():
-            answer: dict[str, Any] = json.loads(line)
-            if "event" not in answer:
-                return answer.get("return", answer)
+        with self._asks:
+            self._file.write(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
+            self._file.flush()
+            while line := self._file.readline():
+                answer: dict[str, Any] = json.loads(line)
+                if "event" not in answer:
+                    return answer.get("return", answer)
         raise EOFError("qemu has ended")
 
     def wait_for(self, event: str) -> None:
@@ -144,9 +147,7 @@ class Obeying(threading.Thread):
             case {"say": readings}:
                 return say(self._memory, readings)
             case {"wake_s": after_s}:
-                timer = threading.Timer(after_s, monitor.do, ("system_wakeup",))
-                timer.daemon = True
-                return timer.start()
+                return threading.Thread(target=wake, args=(monitor, after_s), daemon=True).start()
             case {"nmea": sentences}:
                 self._receiver.sentences = sentences
                 return None
@@ -158,6 +159,33 @@ class Obeying(threading.Thread):
                 return monitor.do("set-action", reboot="shutdown")
             case _:
                 return {"error": f"{order!r}: expected monitor, say, wake_s, nmea or reset"}
+
+
+def wake(monitor: Monitor, after_s: float) -> None:
+    """Wake the machine once it has been suspended for so long; say where it never was, or stays asleep.
+
+    How long it takes to fall asleep is not certain, and qemu refuses to wake a machine that is awake.
+    """
+    began_s = time.monotonic()
+    with suppress(OSError, EOFError, ValueError):  # The machine may end meanwhile.
+        if not comes_to(monitor, "suspended"):
+            print(f"lab: not suspended after {SUSPEND_S:.0f} s", flush=True)
+            return
+        print(f"lab: suspended after {time.monotonic() - began_s:.1f} s", flush=True)
+        time.sleep(after_s)
+        answer = monitor.do("system_wakeup")
+        if answer or not comes_to(monitor, "running"):
+            print(f"lab: not woken: {answer}", flush=True)
+
+
+def comes_to(monitor: Monitor, status: str) -> bool:
+    """Wait until qemu says this of the machine; whether it does in time."""
+    give_up_s = time.monotonic() + SUSPEND_S
+    while monitor.do("query-status")["status"] != status:
+        if time.monotonic() > give_up_s:
+            return False
+        time.sleep(0.2)
+    return True
 
 
 class Outside:
@@ -183,7 +211,7 @@ class Outside:
         assert self._ask(monitor=line) == "", line
 
     def wake_after(self, seconds: float) -> None:
-        """Have the machine be woken."""
+        """Have the machine be woken once it has been suspended for so long."""
         assert self._ask(wake_s=seconds) is None
 
     def receive(self, *sentences: str) -> None:

@@ -117,3 +117,37 @@ def test_what_the_machine_asks_for_is_done(tmp_path: Path) -> None:
             assert "expected monitor" in asked(dance=1)["error"]
         obeying.join()
         qemu.terminate()
+
+
+class Sleeper(outside.Monitor):
+    """A machine that falls asleep as its third status is asked for, and cannot be woken before."""
+
+    def __init__(self) -> None:
+        self.statuses = ["running", "running", "suspended"]
+        self.woken = 0
+
+    def do(self, command: str, **arguments: Any) -> Any:
+        if command == "query-status":
+            return {"status": self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]}
+        if self.statuses != ["suspended"]:
+            return {"error": {"desc": "Unable to wake up: guest is not in suspended state"}}
+        self.woken += 1
+        self.statuses = ["running"]
+        return {}
+
+
+def test_a_machine_is_woken_only_once_it_sleeps(capsys: pytest.CaptureFixture[str]) -> None:
+    machine = Sleeper()
+    outside.wake(machine, 0.0)
+    assert machine.woken == 1
+    assert re.fullmatch(r"lab: suspended after \d\.\d s\n", capsys.readouterr().out)
+
+
+def test_a_machine_that_does_not_fall_asleep_is_told_of(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside, "SUSPEND_S", 0.0)
+    machine = Sleeper()
+    outside.wake(machine, 0.0)
+    assert machine.woken == 0
+    assert capsys.readouterr().out == "lab: not suspended after 0 s\n"
