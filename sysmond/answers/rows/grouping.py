@@ -13,6 +13,7 @@ from sysmond.base.result import Float64Array, Int64Array
 from sysmond.errors import UsageError
 from sysmond.rollup.condition import Words
 from sysmond.rollup.spread import Spread, percentile
+from sysmond.store.stretches.stretch import begins_of
 
 # Statistics that groups have: of others, no sum means anything.
 OF_GROUPS = (MEAN, SUM, MAX, LAST, "count")
@@ -55,8 +56,7 @@ def grouped(batch: RowBatch, question: Question) -> Rows:
     own = {spec.label: _without_empty(batch.cells(spec)) for spec in question.groups}
     keys = [_codes(cells) for cells in own.values()]
     order = np.lexsort((*reversed(keys), batch.bucket))
-    ordered = [column[order] for column in (batch.bucket, *keys)]
-    begins = np.flatnonzero(np.r_[True, np.logical_or.reduce([column[1:] != column[:-1] for column in ordered])])
+    begins = begins_of([batch.bucket, *keys], order)
     columns: dict[str, Cells] = {}
     for label, cells in own.items():
         columns[label] = take(cells, order[begins])
@@ -186,8 +186,7 @@ def regrouped(rows: Rows, labels: Sequence[str], largest: frozenset[str]) -> Row
 
 def _merged(rows: Rows, keys: Sequence[Int64Array], labels: Sequence[str], largest: frozenset[str]) -> Rows:
     order = np.lexsort(tuple(reversed(keys)))
-    ordered = [column[order] for column in keys]
-    begins = np.flatnonzero(np.r_[True, np.logical_or.reduce([column[1:] != column[:-1] for column in ordered])])
+    begins = begins_of(keys, order)
     columns: dict[str, Cells] = {}
     for name, cells in rows.columns.items():
         if name in labels or isinstance(cells, Words):
@@ -201,8 +200,7 @@ def percentiles(rows: Rows, identity: Sequence[str], percent: float, specs: Mapp
     """One row for all steps of a key or group: percentiles of its numbers, and the last of what is no amount."""
     keys = [rows.boot, *(_codes(rows.columns[name]) for name in identity)]
     order = np.lexsort((rows.times_ns, *reversed(keys)))
-    ordered = [column[order] for column in keys]
-    begins = np.flatnonzero(np.r_[True, np.logical_or.reduce([column[1:] != column[:-1] for column in ordered])])
+    begins = begins_of(keys, order)
     ends = np.append(begins[1:], len(order))
     columns: dict[str, Cells] = {}
     for name, cells in rows.columns.items():

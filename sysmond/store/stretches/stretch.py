@@ -295,12 +295,17 @@ def sorted_by_key(keys: Sequence[Int64Array], at: Int64Array | None = None) -> t
     The latter: int64[key].
     """
     order: Int64Array = np.lexsort((*([] if at is None else [at]), *reversed(keys)))
+    return order, begins_of(keys, order)
+
+
+def begins_of(columns: Sequence[Int64Array], order: Int64Array) -> Int64Array:
+    """Where rows of some columns, int64[row] each, differ in an order from the one before: int64[begin]."""
     differs: BoolArray = np.zeros(len(order), np.bool_)
     differs[:1] = True
-    for column in keys:
+    for column in columns:
         in_order = column[order]
         differs[1:] |= in_order[1:] != in_order[:-1]
-    return order, np.flatnonzero(differs)
+    return np.flatnonzero(differs)
 
 
 def numbered(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
