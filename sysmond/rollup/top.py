@@ -357,7 +357,7 @@ class _Measured:
         self._cell, where = numbered([buckets, *by.values()])
         self._rest, self._rest_bucket = len(where), buckets[where]
         there = self._cell[: len(self._others)]
-        self._seen, self._most = np.unique(there), peaks_of_sums(pairs, self._others, there)
+        self._seen, self._most = statistics.distinct(there)[0], peaks_of_sums(pairs, self._others, there)
         for name, values in last.items():
             self._columns[name] = _joined(values[self._alone], by[name][where])
         self._columns[LIVED] = self._both(pairs.lived, np.zeros(len(self._late_bucket), np.int64))

@@ -3,19 +3,23 @@
 
 ``CutRows`` says which rows these are, and reads them some keys at a time; ``StretchCut`` is made of them. A cut answers
 about its readings as the whole does. ``around`` cuts what surrounds a window of time, so that somebody who goes
-from moment to moment is answered without reading the rows of hours each time.
+from moment to moment is answered without reading the rows of hours each time; and of that the window itself, so that
+each answer works on its own rows only.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
-from sysmond.base.result import Int64Array
+from sysmond.base.result import Array, Int64Array
+from sysmond.store.coding.integers import narrowest, numbers_of
 from sysmond.store.stretches.stretch import About, MemoryStretch, Readings, Stretch, StretchPart, lasts
 
 # So many rows are in memory around a window, or fewer; how many windows they go on to either side of it.
 AROUND_ROWS = 128 * 1024
 AROUND_WINDOWS = 16
+# So many rows of a file are read at once to find those: memory that was used once stays with the process.
+BATCH_ROWS = 64 * 1024
 # Of so many files columns stay in memory.
 RECENT_MAX = 8
 
@@ -33,10 +37,10 @@ class CutRows:
         """Look for them: a column is read when it is asked for."""
         self.stretch = stretch
         # Of some keys, the rows among theirs.
-        self._pieces: list[tuple[slice, Int64Array]] = []
+        self._pieces: list[tuple[slice, Array]] = []
         moments, seen = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for keys, rows, at, of_keys in _pieces(stretch, begin, end, list(numbers)):
-            self._pieces.append((keys, rows))
+            self._pieces.append((keys, narrowest(rows)))
             moments.append(at)
             seen.append(of_keys)
         self.at: Int64Array = np.concatenate(moments)
@@ -46,13 +50,16 @@ class CutRows:
         full = stretch.full[cut].copy()
         full[: begin - self.first] = True
         self.readings = Readings(stretch.ticks[cut], full, stretch.lost[cut], stretch.walked[cut])
-        self.columns: dict[str, Int64Array] = {}
+        # In the fewest bytes: codes of texts and what a process uses mostly take one or two of eight.
+        self.columns: dict[str, Array] = {}
 
     def column(self, name: str) -> Int64Array:
-        """The values of a metric, int64[row], which stay in memory."""
+        """The values of a metric, int64[row], which stay in memory; those of the key are read once."""
+        if name in self.stretch.keys:
+            return self.read(name)
         if name not in self.columns:
-            self.columns[name] = self.read(name)
-        return self.columns[name]
+            self.columns[name] = narrowest(self.read(name))
+        return numbers_of(self.columns[name])
 
     def read(self, name: str) -> Int64Array:
         """Read the values of a metric, int64[row]."""
@@ -65,7 +72,7 @@ def _pieces(
 ) -> Iterator[tuple[slice, Int64Array, Int64Array, Int64Array]]:
     """Some keys, which of their rows hold, at which reading each stands, and until when the keys with rows are seen."""
     seen = stretch.seen()
-    for keys in stretch.batches():
+    for keys in stretch.batches(BATCH_ROWS):
         at = stretch.tick_index(keys)
         is_within = (at >= begin) & (at < end)
         if lasts(stretch.table):
@@ -82,7 +89,7 @@ def _pieces(
         rows = np.flatnonzero(is_within)
         if len(rows):
             of_rows = np.repeat(np.arange(keys.start, keys.stop), stretch.counts[keys])[rows]
-            yield keys, rows, at[rows], seen[np.unique(of_rows)]
+            yield keys, rows, at[rows], seen[of_rows[np.diff(of_rows, prepend=-1) > 0]]
 
 
 class StretchCut(MemoryStretch):
@@ -131,15 +138,21 @@ def _around(stretch: Stretch, low_ns: int, high_ns: int) -> StretchCut | None:
         if readings < end - begin:
             return None
         more = min(AROUND_WINDOWS * (end - begin), (readings - (end - begin)) // 2)
-        begin, end = max(0, begin - more), min(len(stretch.ticks), end + more)
-        begin = int(np.flatnonzero(stretch.full[: begin + 1])[-1:].sum())
-        rows = CutRows(stretch, begin, end)
-        stretch.surroundings = cut = StretchCut(stretch.about, rows, rows.column, stretch.texts)
+        stretch.surroundings = cut = _cut(stretch, max(0, begin - more), min(len(stretch.ticks), end + more))
     # Who reads it now: the files of an earlier question are closed.
     cut.rows_of_stretch.stretch = stretch
     cut.table = stretch.table
     _use(cut.rows_of_stretch)
-    return cut
+    begin, last = np.searchsorted(cut.ticks, (first_ns, last_ns)).tolist()
+    window = _cut(cut, begin, last + 1)
+    window.table = stretch.table
+    return window
+
+
+def _cut(stretch: Stretch, begin: int, end: int) -> StretchCut:
+    """What holds at some readings, and since the full one before them, whose columns stay in memory with it."""
+    rows = CutRows(stretch, int(np.flatnonzero(stretch.full[: begin + 1])[-1:].sum()), end)
+    return StretchCut(stretch.about, rows, rows.column, stretch.texts)
 
 
 def _use(rows: CutRows) -> None:

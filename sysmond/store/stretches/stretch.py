@@ -160,12 +160,13 @@ class Stretch(ABC):
             found = Resets(*(np.concatenate(pair) for pair in zip(found, mine, strict=True)))
         return found
 
-    def batches(self) -> Iterator[slice]:
-        """The keys, some at a time: with so many rows as are worked on at once, or one key."""
+    def batches(self, rows: int | None = None, /) -> Iterator[slice]:
+        """The keys, some at a time: with so many rows, usually as are worked on at once, or one key."""
+        rows = rows or BATCH_ROWS
         ends = self.begins + self.counts
         start = 0
         while start < len(ends):
-            stop = int(np.searchsorted(ends, self.begins[start] + BATCH_ROWS, "right"))
+            stop = int(np.searchsorted(ends, self.begins[start] + rows, "right"))
             stop = max(stop, start + 1)
             yield slice(start, stop)
             start = stop
@@ -218,15 +219,17 @@ class MemoryStretch(Stretch):
 
     def column(self, name: str, keys: slice = ALL) -> Int64Array:
         """The values of a metric, of these keys."""
+        if name in self.keys:
+            return np.repeat(self.keys[name][keys], self.counts[keys])
         return self._columns(name)[self._order[rows_of(self, keys)]]
 
     def first(self, name: str) -> Int64Array:
         """With what each key begins."""
-        return self._columns(name)[self._order[self.begins]]
+        return self.keys[name] if name in self.keys else self._columns(name)[self._order[self.begins]]
 
     def last(self, name: str) -> Int64Array:
         """With what each key ends."""
-        return self._columns(name)[self._order[self._ends]]
+        return self.keys[name] if name in self.keys else self._columns(name)[self._order[self._ends]]
 
     def peak(self, name: str) -> Int64Array:
         """The largest value of a gauge at each key."""
