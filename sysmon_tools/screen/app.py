@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual import events
@@ -136,6 +137,8 @@ class SysmonApp(App[None]):
         self._prompt: Prompt | None = None
         self._subject: Subject | None = None
         self._wanted = asyncio.Event()
+        # One for all questions: what a thread used of memory stays with it.
+        self._asking = ThreadPoolExecutor(max_workers=1)
         self._top, self._curves, self._views = Lines("top"), Lines("curves"), Lines("views")
         self._remarks, self._lists, self._foot = Lines("said"), Lines("lists"), Lines("foot")
         self._whole = Lines("whole")
@@ -172,7 +175,9 @@ class SysmonApp(App[None]):
             began_s = time.process_time()
             self._look = asked = renewed(self._look, self._now())
             try:
-                page = await asyncio.to_thread(self._questions.page, asked, self._now())
+                page = await asyncio.get_running_loop().run_in_executor(
+                    self._asking, self._questions.page, asked, self._now()
+                )
             except (Error, OSError) as problem:
                 self._problem = str(problem)
                 self._draw()
