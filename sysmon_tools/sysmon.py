@@ -2,15 +2,15 @@
 """The program ``sysmon``, for people: what the machine does now, and what it did when it stuttered ten minutes ago."""
 
 import argparse
+import importlib
 import os
 import shlex
 import sys
 import termios
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from sysmon_tools import bootchart, boots, changes, compare, dump, plot, report, snapshot
 from sysmon_tools.output import abandon_standard_output, described
 from sysmond import __version__
 from sysmond.base import clock, timespec
@@ -48,22 +48,26 @@ keys: Right Left (t T) later, earlier; + - zoom; ] [ next, previous spike; p pro
 exit status: 0 success; 1 failure; 2 wrong usage; 3 something could not be read; 77 no permission.
 """
 REPLAY, DUMP = "replay", "dump"
-# What is neither the live view nor a moment: each asks an archive, and gives its warnings.
-COMMANDS: dict[str, Callable[["Archive", argparse.Namespace], list[str]]] = {
-    "plot": plot.run,
-    "changes": changes.run,
-    "compare": compare.run,
-    "boots": boots.run,
-    "bootchart": bootchart.run,
-    "report": report.run,
-    "snapshot": snapshot.run,
+# Each is a module of its name, which describes its options; only where one is called it is imported.
+COMMANDS = {
+    "plot": "draw series over a range of time",
+    "compare": "put two spans of time side by side, the largest differences first",
+    "report": "write what happened around a moment as a page for a browser",
+    "snapshot": "write what was recorded in a span of time into one file, to send or to keep",
+    DUMP: "like sysmon-extract, but takes the options of 'below dump' (below is another monitor)",
+    "boots": "list the recorded boots: how long starting up took, and how each ended",
+    "bootchart": "draw the first minutes of a boot: units and processes as bars over time",
+    "changes": "tell what changed between two moments: packages, boots, settings",
 }
 PLAIN_WIDTH, PLAIN_HEIGHT = 104, 45
 FRAMES_MAX = 100_000
 
 
-def parser() -> Parser:
-    """Describe the command line; the help in the documentation is made of it."""
+def parser(words: Sequence[str] | None = None) -> Parser:
+    """Describe the command line; the help in the documentation is made of it.
+
+    ``words``: what it is for; where these have no command, none is given its options.
+    """
     made = Parser(
         PROGRAM,
         usage="%(prog)s [--at T] [options] | %(prog)s COMMAND ...",
@@ -89,21 +93,22 @@ def parser() -> Parser:
     again = command(REPLAY, "show a moment, as --at does")
     again.add_argument("at", metavar="T", help="the moment to show")
     _add_pages(again)
-    plot.add_options(command("plot", "draw series over a range of time"))
-    compare.add_options(command("compare", "put two spans of time side by side, the largest differences first"))
-    report.add_options(command("report", "write what happened around a moment as a page for a browser"))
-    snapshot.add_options(
-        command("snapshot", "write what was recorded in a span of time into one file, to send or to keep")
-    )
-    dump.add_options(
-        command(DUMP, "like sysmon-extract, but takes the options of 'below dump' (below is another monitor)")
-    )
-    boots.add_options(command("boots", "list the recorded boots: how long starting up took, and how each ended"))
-    bootchart.add_options(
-        command("bootchart", "draw the first minutes of a boot: units and processes as bars over time")
-    )
-    changes.add_options(command("changes", "tell what changed between two moments: packages, boots, settings"))
+    has_options = words is None or _may_be_of_commands(made, words)
+    for name, says in COMMANDS.items():
+        sub = command(name, says)
+        if has_options:
+            _module(name).add_options(sub)
     return made
+
+
+def _may_be_of_commands(made: Parser, words: Sequence[str]) -> bool:
+    """Whether a command is among these words, or an option that is none of the program's own."""
+    own = made.own_options()
+    return any(word in COMMANDS or (word[:1] == "-" and word.partition("=")[0] not in own) for word in words)
+
+
+def _module(command: str) -> Any:  # noqa: ANN401  a module: mypy knows no other type of what one has
+    return importlib.import_module(f"sysmon_tools.{command}")
 
 
 def _add_pages(made: Parser) -> None:
@@ -137,7 +142,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
     :raises UsageError: naming what is wrong, and what would be right.
     """
-    made = parser()
+    made = parser(argv)
     made.refuse_misspelled(argv)
     options = made.parse_args(argv)
     if options.command not in {None, REPLAY}:
@@ -165,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dump(options: argparse.Namespace) -> int:
     """Have sysmon-extract answer what was asked in below's words."""
-    words, remarks = dump.words(options)
+    words, remarks = _module(DUMP).words(options)
     place = {"--state-dir": options.state_dir, "--runtime-dir": options.runtime_dir}
     words += [f"{option}={folder}" for option, folder in place.items() if folder is not None]
     words += [option for option, is_meant in (("--user", options.user), ("--system", options.system)) if is_meant]
@@ -205,7 +210,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.at is not None and options.command not in COMMANDS:  # In a snapshot, now is its end.
         options.at_ns = timespec.parse_moment(options.at, archive.now())
     if options.command in COMMANDS:
-        return _tell(COMMANDS[options.command](archive, options))
+        return _tell(_module(options.command).run(archive, options))
     introduction = recorders.introduction(archive.place, system=options.system)
     if is_drawn:
         _draw(archive, options, introduction)

@@ -46,7 +46,6 @@ from sysmon_tools.screen.subjects import PAST, ProcessRow, Subject
 from sysmon_tools.screen.views import BY_NAME, EVENTS_VIEW, VIEWS, WAITS
 from sysmon_tools.show import Text, console
 from sysmon_tools.signs import ASCII_SIGNS, SIGNS
-from sysmon_tools.snapshot import file_name
 from sysmon_tools.targets import GroupTarget
 from sysmond.base.clock import SECOND_NS, Relation
 from sysmond.base.terminal import printable
@@ -438,6 +437,8 @@ class SysmonApp(App[None]):
                 text=",".join(f"{name}:{widths[name]}" if name in widths else name for name in names)
             )
         if prompt is not None and prompt.action == "snapshot":
+            from sysmon_tools.snapshot import file_name  # noqa: PLC0415  tar: few write one
+
             prompt = prompt._replace(text=file_name(self._look.moment.at_ns))
         self._prompt = prompt
         self._input.display = prompt is not None

@@ -12,7 +12,6 @@ Nothing of it is code, and whatever is wrong in it is one line: the screen comes
 """
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -70,6 +69,8 @@ def parsed(content: bytes) -> Preferences:
     """
     if len(content) > FILE_BYTES_MAX:
         raise UsageError(f"larger than {FILE_BYTES_MAX} bytes; expected a smaller file")
+    import tomllib  # noqa: PLC0415  most have no such file
+
     try:
         sections = tomllib.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as wrong:

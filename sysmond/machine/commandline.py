@@ -81,6 +81,10 @@ class Parser(argparse.ArgumentParser):
         options = [word for word in takewhile(lambda word: word != "--", words) if word.startswith("--")]
         self.refuse_unknown([word for word in options if word.partition("=")[0] not in known])
 
+    def own_options(self) -> frozenset[str]:
+        """The options of this program itself, as they are spelled."""
+        return frozenset(self._option_string_actions)
+
     def _known(self, what: str) -> list[str]:
         named = (action for action in self._actions if what in {action.metavar, action.dest})
         return [str(choice) for action in named for choice in action.choices or ()]

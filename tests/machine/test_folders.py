@@ -127,7 +127,9 @@ def test_a_folder_that_nobody_may_enter_is_a_refusal(tmp_path: Path) -> None:
     (closed / "state").mkdir()
 
     def asks() -> None:
-        with pytest.raises(NotPermittedError, match=f"{closed}/state: Permission denied; expected a sysmond state folder"):
+        with pytest.raises(
+            NotPermittedError, match=f"{closed}/state: Permission denied; expected a sysmond state folder"
+        ):
             folders.asked(user=True, state_dir=f"{closed}/state", runtime_dir=None)
 
     try:
