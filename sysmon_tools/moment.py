@@ -28,6 +28,8 @@ ZOOMS = (
     (3600 * SECOND_NS, 600 * SECOND_NS),
 )
 NOW_BACK_NS = 2 * SECOND_NS
+# In which bucket of the curves now is, the last but one: the last tick may not be there yet.
+NOW_NUMBER = BUCKETS - 2
 ROWS_MAX = 60
 EVENTS_MAX = 200
 
@@ -86,14 +88,17 @@ class View(NamedTuple):
 
     @property
     def span(self) -> tuple[int, int]:
-        """From when to when rows are asked for: whole buckets around the moment."""
+        """From when to when rows are asked for: whole buckets around the moment; of now, what is there already."""
+        if self.number == NOW_NUMBER:
+            end_ns = (self.at_ns // SECOND_NS + 1) * SECOND_NS
+            return end_ns - self.span_ns, end_ns
         first_ns = (self.at_ns - self.span_ns // 2) // self.step_ns * self.step_ns
         return first_ns, first_ns + self.span_ns
 
 
 def of_now(now_ns: int) -> View:
     """What is newest: the last ticks may not be there yet."""
-    return View(now_ns - NOW_BACK_NS, 0)
+    return View(now_ns - NOW_BACK_NS, 0, number=NOW_NUMBER)
 
 
 def last_view(archive: Archive) -> View | None:

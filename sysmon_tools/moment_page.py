@@ -15,6 +15,7 @@ from sysmon_tools.quantities import size
 from sysmon_tools.show import Text, cell_len
 from sysmon_tools.signs import SIGNS, Signs, sparkline
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import Cause
 from sysmond.base.result import Event
 
 _LABEL_WIDTH = 12
@@ -28,9 +29,9 @@ _CURSOR_SIGN = "^"
 _EVENT_SIGN = "!"
 
 
-def page(moment: MomentScene, width: int, height: int, signs: Signs = SIGNS) -> list[Text]:
+def page(moment: MomentScene, width: int, height: int, signs: Signs = SIGNS, *, is_live: bool = False) -> list[Text]:
     """Give at most ``height`` lines of at most ``width`` columns."""
-    lines = [head(moment), *remarks(moment), *curve_lines(moment, width, signs), Text()]
+    lines = [head(moment, is_live=is_live), *remarks(moment), *curve_lines(moment, width, signs), Text()]
     return _cut_to([*lines, *lists(moment, width, height - len(lines))], width, height)
 
 
@@ -55,8 +56,8 @@ def local(time_ns: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     return time.strftime(form, time.localtime(time_ns / SECOND_NS))
 
 
-def head(moment: MomentScene, *, is_live: bool = False) -> Text:
-    """The first line: whose machine, when, how long ago, how long what is shown is."""
+def head(moment: MomentScene, *, is_live: bool = False, span: tuple[int, int] | None = None) -> Text:
+    """The first line: whose machine, when, how long ago, and of which time its figures are: ``span``, or the view's."""
     view = moment.view
     away_s = (moment.now_ns - view.at_ns) / SECOND_NS
     ago = f"{duration(away_s)} ago" if away_s >= 1 else "now" if away_s > -1 else f"in {duration(-away_s)}"
@@ -66,8 +67,16 @@ def head(moment: MomentScene, *, is_live: bool = False) -> Text:
         parts = ["SNAPSHOT", local(view.at_ns), before]
     elif is_live and moment.asked_ns is None:
         parts = ["LIVE", local(view.at_ns)]
-    parts += [f"showing {duration(view.span_ns / SECOND_NS)}, curves by {duration(view.step_ns / SECOND_NS)}"]
+    begin, end = (local(edge_ns, "%H:%M:%S") for edge_ns in _recorded(moment, *(span or view.span)))
+    parts += [f"showing {begin} to {end}"]
     return Text.assemble((moment.host or "sysmon", "bold cyan"), f"  {' · '.join(parts)}")
+
+
+def _recorded(moment: MomentScene, start_ns: int, end_ns: int) -> tuple[int, int]:
+    """A span without what is not there yet, and without what was before the first recording."""
+    before = [gap.end_ns for gap in moment.gaps if gap.cause is Cause.BEFORE_RECORDING and gap.start_ns <= start_ns]
+    first_ns, last_ns = max(start_ns, min(before, default=start_ns)), min(end_ns, moment.now_ns)
+    return (first_ns, last_ns) if first_ns < last_ns else (start_ns, end_ns)
 
 
 def remarks(moment: MomentScene) -> list[Text]:
@@ -109,7 +118,10 @@ def _window(width: int, number: int) -> tuple[int, int]:
 
 
 def _scale(moment: MomentScene, first: int, room: int) -> Text:
-    """The times at both ends, where the moment is, and a sign where something happened."""
+    """The times at both ends, where the moment is, and a sign where something happened.
+
+    Then how long a bucket is, and that the values below are of the one at the moment.
+    """
     view = moment.view
     begin, end = (local(view.start_ns + (first + more) * view.step_ns, "%H:%M:%S") for more in (0, room))
     at = view.number - first
@@ -121,7 +133,8 @@ def _scale(moment: MomentScene, first: int, room: int) -> Text:
         if len(begin) < number < room - len(end) - 1:
             line[number] = _EVENT_SIGN
     line[at] = _CURSOR_SIGN
-    return Text(" " * _LABEL_WIDTH + "".join(line), _DIM)
+    by = duration(view.step_ns / SECOND_NS)
+    return Text(f"{' ' * _LABEL_WIDTH}{''.join(line)} by {by}; at {_CURSOR_SIGN}", _DIM)
 
 
 def _curve_line(curve: Curve, at: int, first: int, room: int, signs: Signs) -> Text:

@@ -243,7 +243,8 @@ def _print(archive: "Archive", options: argparse.Namespace) -> None:
             put("")
         now_ns = archive.now().realtime_ns
         shown = moment.look(archive, begin or moment.of_now(now_ns), now_ns)
-        lines = moment_page.page(shown, PLAIN_WIDTH, PLAIN_HEIGHT, ASCII_SIGNS if is_ascii else SIGNS)
+        signs = ASCII_SIGNS if is_ascii else SIGNS
+        lines = moment_page.page(shown, PLAIN_WIDTH, PLAIN_HEIGHT, signs, is_live=begin is None)
         put(*(line.plain.rstrip() for line in lines))
         sys.stdout.flush()
 

@@ -41,7 +41,7 @@ from sysmon_tools.screen.look import (
     spike_from,
 )
 from sysmon_tools.screen.preferences import Preferences
-from sysmon_tools.screen.question import HIDDEN, Questions, ScreenPage, SheetRows, asked_for
+from sysmon_tools.screen.question import HIDDEN, Questions, ScreenPage, SheetRows, asked_for, span_of
 from sysmon_tools.screen.subjects import PAST, ProcessRow, Subject
 from sysmon_tools.screen.views import BY_NAME, EVENTS_VIEW, VIEWS, WAITS
 from sysmon_tools.show import Text, console
@@ -229,7 +229,9 @@ class SysmonApp(App[None]):
         page, look = self._page, self._look
         scene = page.scene if page else None
         is_small = height < _SMALL
-        self._top.draw([moment_page.head(scene, is_live=look.is_live) if scene else Text("sysmon  reading …")])
+        span = span_of(page.look, page.look.asked) if page and page.look.asked else None
+        head = moment_page.head(scene, is_live=look.is_live, span=span) if scene else Text("sysmon  reading …")
+        self._top.draw([head])
         said = [
             *(moment_page.remarks(scene) if scene else ()),
             *(Text(line, "yellow") for line in (self._said, self._thaw_line(), self._problem) if line),

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sysmon_tools.curves import BUCKETS, Curve, Spike, spike
-from sysmon_tools.moment import NOW_BACK_NS, ZOOMS, View
+from sysmon_tools.moment import NOW_BACK_NS, NOW_NUMBER, ZOOMS, View, of_now
 from sysmon_tools.screen.views import BY_NAME, OVERVIEW, ScreenView, Sheet
 from sysmond.base.result import Event
 
 # By which column of processes each of these comes.
 _ORDERS = {"by cpu": ("cpu", "cpu_percent"), "by memory": ("memory", "rss"), "by disk": ("disk", "written_bytes")}
-# The last bucket but one: the last tick may not be there yet.
-_LIVE_NUMBER = BUCKETS - 2
 _QUOTES = ("'", '"')
 
 
@@ -76,14 +74,14 @@ class Around(NamedTuple):
 
 def live(now_ns: int) -> Look:
     """The overview of now, which is at the end of the curves."""
-    return Look(View(now_ns - NOW_BACK_NS, 0, number=_LIVE_NUMBER), is_live=True)
+    return Look(of_now(now_ns), is_live=True)
 
 
 def renewed(look: Look, now_ns: int) -> Look:
     """The same, of now, where it is live."""
     if not look.is_live:
         return look
-    return look._replace(moment=look.moment._replace(at_ns=now_ns - NOW_BACK_NS, number=_LIVE_NUMBER))
+    return look._replace(moment=look.moment._replace(at_ns=now_ns - NOW_BACK_NS, number=NOW_NUMBER))
 
 
 def opened(look: Look, name: str) -> Look:

@@ -18,11 +18,13 @@ from sysmon_tools.curves import BUCKETS, Curve
 from sysmon_tools.moment import MomentScene, View
 from sysmon_tools.screen.look import Look
 from sysmon_tools.signs import ASCII_SIGNS
+from sysmond.base import clock
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause
 from sysmond.base.result import Event, Gap
 from sysmond.errors import Error, UsageError
 from sysmond.history import Archive
+from sysmond.machine import recorders
 from sysmond.machine.folders import Folders, link_state
 from sysmond.machine.lock import only_one
 from tests.support.longarchive import BOOTED_NS
@@ -79,6 +81,41 @@ def test_where_nothing_is_recorded_the_nearest_moment_is_shown_and_said(folders:
     assert made.asked_ns == STALL_NS + 86_400 * SECOND_NS
     assert abs(made.view.at_ns - (BOOTED_NS + (FIRST_S + SECONDS) * SECOND_NS)) < 60 * SECOND_NS
     assert "showing the nearest moment" in text(made)
+
+
+@pytest.mark.parametrize(
+    ("view", "later_s", "begun_s", "word", "span_s"),
+    [
+        (View(STALL_NS), 100, None, "REPLAY", (-30, 30)),
+        (View(STALL_NS), 5, None, "REPLAY", (-30, 5)),  # What is not there yet is no part of it.
+        (moment.of_now(STALL_NS), 0, None, "LIVE", (-11, -1)),
+        (moment.of_now(STALL_NS), 0, -8, "LIVE", (-8, -1)),
+        (View(STALL_NS), 100, 60, "REPLAY", (-30, 30)),  # Nothing of it is recorded.
+    ],
+)
+def test_the_first_line_says_of_which_time_the_figures_are(
+    view: View, later_s: int, begun_s: int | None, word: str, span_s: tuple[int, int]
+) -> None:
+    gaps = () if begun_s is None else (Gap(0, STALL_NS + begun_s * SECOND_NS, "cpu", Cause.BEFORE_RECORDING),)
+    made = MomentScene(view, STALL_NS + later_s * SECOND_NS, gaps=gaps)
+    head = moment_page.page(made, 100, 45, is_live=word == "LIVE")[0].plain
+    begin, end = (moment_page.local(STALL_NS + edge_s * SECOND_NS, "%H:%M:%S") for edge_s in span_s)
+    assert head.split()[1] == word
+    assert head.endswith(f" · showing {begin} to {end}")
+
+
+def test_pages_of_now_are_live_and_of_the_ten_seconds_before(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_ns = STALL_NS + 10 * SECOND_NS
+    monkeypatch.setattr(recorders, "is_recording", lambda place: True)
+    monkeypatch.setattr(Archive, "now", lambda self: clock.Relation(0, now_ns, 0))
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    assert run(folders, "--plain", "--frames", "2") == 0
+    heads = [line for line in capsys.readouterr().out.splitlines() if line.startswith("laptop")]
+    assert len(heads) == 2
+    begin, end = (moment_page.local(now_ns + away * SECOND_NS, "%H:%M:%S") for away in (-11, -1))
+    assert all(line.startswith("laptop  LIVE") and line.endswith(f"showing {begin} to {end}") for line in heads)
 
 
 def test_an_empty_archive_is_one_line(tmp_path: Path) -> None:
