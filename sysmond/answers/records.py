@@ -268,6 +268,7 @@ class Answering:
             grouping.check_size(values)
         rows = finished(question, pieces, key_of(self.table), percent, buckets.stamps_ns) if pieces else None
         if self._request.summary and not lasts(self.table):
+            notes = [*notes, *summary.left_out(grouping.without_average(question))]
             question, rows = grouping.summary_of(question, rows)
         return self._result(question, rows, buckets)._replace(notes=(*notes, *dropped.idle()))
 

@@ -20,6 +20,7 @@ from tests.support.machine import NOON_NS, Machine
 
 SPAN: dict[str, Any] = {"start": NOON_NS, "end": NOON_NS + 600 * SECOND_NS}
 US = 1_000_000
+NO_AVERAGE = "summary: without average, and left out: "
 
 
 @pytest.fixture
@@ -65,6 +66,26 @@ def test_it_is_the_statistics_of_the_whole_range(machine: Machine, path: str) ->
         (column.path, column.stat, column.unit, column.values.tolist()) for column in numbers
     ]
     assert len(found.times_ns) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "left_out"),
+    [
+        (["disk"], "disk/model"),
+        (["exits", "--columns=pid,cpu,comm"], "pid, comm"),
+        (["disk/read_bytes"], None),
+        (["disk", "--records"], None),
+        (["exits", "--columns=cpu"], None),
+        (["process"], None),
+    ],
+)
+def test_what_has_no_average_is_named(
+    machine: Machine, capfd: pytest.CaptureFixture[str], words: list[str], left_out: str | None
+) -> None:
+    code, _, err = run(machine, capfd, *words, "--summary")
+    said = [line for line in err.splitlines() if "recording begins" not in line]
+    assert code == 0
+    assert said == [f"sysmon-extract: {NO_AVERAGE}{left_out}"] * (left_out is not None)
 
 
 def test_rows_have_it_of_each_column(machine: Machine) -> None:
@@ -189,7 +210,8 @@ def test_where_only_buckets_are_left_the_rest_is_given(machine: Machine, capfd: 
     code, out, err = run(machine, capfd, "disk", "--summary", "--format=csv")
     assert code == EXIT_PARTIAL
     assert err.splitlines() == [
-        "sysmon-extract: warning: table 'disk': of a part of the range only buckets are left, which keep no min, p95"
+        f"sysmon-extract: {NO_AVERAGE}disk/model",
+        "sysmon-extract: warning: table 'disk': of a part of the range only buckets are left, which keep no min, p95",
     ]
     known = {row["series"]: [stat for stat in STATISTICS if row[stat]] for row in lines(out)}
     assert known["disk/queue@sda"] == ["mean", "min", "max"]

@@ -220,12 +220,18 @@ def _percentile(values: Float64Array, percent: float) -> float:
     return float(np.percentile(present, percent)) if len(present) else float("nan")
 
 
+def without_average(question: Question) -> list[str]:
+    """The columns that have none, by what they are called."""
+    return [spec.label for spec in question.columns if spec.is_text or not is_amount(question.table, spec)]
+
+
 def summary_of(question: Question, rows: Rows | None) -> tuple[Question, Rows | None]:
     """One row for all rows, and the question that asks for it.
 
     :raises UsageError: where no column has an average.
     """
-    specs = [spec for spec in question.columns if is_amount(question.table, spec) and not spec.is_text]
+    states = without_average(question)
+    specs = [spec for spec in question.columns if spec.label not in states]
     if not specs:
         raise UsageError(f"summary: none of the chosen columns of {question.table.name!r} has an average")
     made: dict[str, Cells] = {}

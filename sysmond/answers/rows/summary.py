@@ -5,9 +5,11 @@ Of series and of rows that last it is nothing but these statistics over the whol
 one value each: their summary is over the rows, in one row.
 """
 
+from collections.abc import Sequence
+
 from sysmond.base.model import Semantics
 from sysmond.base.result import Result
-from sysmond.errors import UsageError
+from sysmond.errors import LISTED_MAX, UsageError
 
 STATISTICS = ("mean", "min", "max", "p95")
 
@@ -24,11 +26,21 @@ def check(**others: object) -> None:
 
 
 def of_series(result: Result) -> Result:
-    """Without the series that have no average.
+    """Without the series that have no average, and with a note that names them.
 
     :raises UsageError: where there are no others.
     """
     columns = tuple(column for column in result.columns if column.semantics is not Semantics.STATE)
     if not columns:
         raise UsageError("summary: none of the chosen series has an average; expected counters or gauges")
-    return result._replace(columns=columns)
+    states = [column.path.partition("@")[0] for column in result.columns if column.semantics is Semantics.STATE]
+    return result._replace(columns=columns, notes=(*result.notes, *left_out(states)))
+
+
+def left_out(names: Sequence[str]) -> tuple[str, ...]:
+    """Say what has no average, in one line; nothing where everything has one."""
+    if not names:
+        return ()
+    distinct = list(dict.fromkeys(names))
+    more = f" and {len(distinct) - LISTED_MAX} more" if len(distinct) > LISTED_MAX else ""
+    return (f"summary: without average, and left out: {', '.join(distinct[:LISTED_MAX])}{more}",)
