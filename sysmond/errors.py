@@ -18,8 +18,8 @@ Every message is one line: what, where, what would be right.
 from collections.abc import Iterable, Sequence
 
 EXIT_PARTIAL = 3
-# A message names so many of the columns that there are: all of any table of sysmond's own.
-LISTED_MAX = 100
+# A message names all that there is where it is no more; else it says what lists it.
+LISTED_MAX = 8
 # So many words are suggested for one that is wrong. Of those spelled otherwise, how like it they must be, from 0 to 1,
 # and how much less than the likest; so many letters tell what a word begins.
 SUGGESTED_MAX = 3
@@ -136,7 +136,8 @@ def expected(known: Iterable[str]) -> str:
     return f"expected {', '.join(known)}"
 
 
-def listed(known: Sequence[str]) -> str:
-    """Say what there is: ``"; there are a, b"``, in that order; of many only the first."""
-    more = f" and {len(known) - LISTED_MAX} more" if len(known) > LISTED_MAX else ""
-    return f"; there are {', '.join(known[:LISTED_MAX])}{more}"
+def listed(known: Sequence[str], command: str) -> str:
+    """Say what there is: ``"; there are a, b"``, in that order; of many only what lists them: ``command``."""
+    if len(known) > LISTED_MAX:
+        return f"; {command!r} lists all {len(known)}"
+    return f"; there are {', '.join(known)}" if known else ""

@@ -26,7 +26,7 @@ from sysmond.base.model import ABSENT, START, Semantics, Sensitivity, series_pat
 from sysmond.base.paths import Pattern
 from sysmond.base.result import Array, Column, Explanation, Int64Array, Result
 from sysmond.base.timespec import FOREVER_NS
-from sysmond.errors import TooManySeriesError, UsageError, nearest
+from sysmond.errors import TooManySeriesError, UsageError, listed, nearest
 from sysmond.machine.folders import Folders
 from sysmond.store import events
 from sysmond.store.census import Census
@@ -168,9 +168,8 @@ def _labels(offer: Offer, pattern: Pattern, stats: Sequence[str], asked: SeriesQ
 
         spelled = [f"{pattern.table}/{name}" for name in known]
         meant = elsewhere.suggest_column(pattern.metric, pattern.table, known, offer.answers.aliases)
-        close = (
-            meant or nearest(pattern.metric, known, before=f"{pattern.table}/") or f"; there are {', '.join(spelled)}"
-        )
+        close = meant or nearest(pattern.metric, known, before=f"{pattern.table}/")
+        close = close or listed(spelled, f"sysmon-extract --list {pattern.table}")
         raise UsageError(f"there is no metric {f'{pattern.table}/{pattern.metric}'!r}{close}")
     is_one = not lasts(offer.table)
     labels = [

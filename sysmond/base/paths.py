@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from sysmond.base.model import series_path
-from sysmond.errors import Error, UsageError, nearest
+from sysmond.errors import Error, UsageError, listed, nearest
 
 PATH_FORM = "expected table[/metric][@instance], with the wildcards * and ?"
 
@@ -24,8 +24,8 @@ _BOOT_ID_DIGITS_MIN = 8
 _BOOTS_LISTED = 5
 # So many parts of paths are compiled at once: a screen asks for the same ones every second.
 COMPILED_MAX = 256
-# How many known names an error lists where none is near.
-_NAMES_LISTED = 20
+# What lists tables, and with more words what is in them.
+_LIST = "sysmon-extract --list"
 
 Series = tuple[str, str, str]
 
@@ -195,18 +195,21 @@ def _unknown(
         meant = elsewhere.suggest(pattern.text.partition("@")[0], aliases)
         if meant:
             return f"there is no table or metric {pattern.text!r}{meant}"
-        return f"there is no table {pattern.table!r}{_suggest(pattern.table, tables, declared)}"
+        return f"there is no table {pattern.table!r}{_suggest(pattern.table, tables, _LIST, declared)}"
     if not any(matcher.metric(table, metric) for table, metric, _ in known):
         spelled = {f"{table}/{metric}" for table, metric, _ in known if matcher.table(table)}
         wanted = f"{pattern.table}/{pattern.metric}"
         own = [path.partition("/")[2] for path in spelled]
         of_table = [(name, path.partition("/")[2]) for name, path in aliases if path.startswith(f"{pattern.table}/")]
         meant = elsewhere.suggest_column(pattern.metric, pattern.table, own, of_table)
-        return f"there is no metric {wanted!r}{meant or _suggest(pattern.metric, own, before=f'{pattern.table}/')}"
+        lists = _LIST if is_wild(pattern.table) else f"{_LIST} {pattern.table}"
+        meant = meant or _suggest(pattern.metric, own, lists, before=f"{pattern.table}/")
+        return f"there is no metric {wanted!r}{meant}"
     full = {series_path(*one) for one in known if matcher.metric(one[0], one[1])}
     instances = {path.partition("@")[2] for path in full}
     wanted = pattern.instance or ""
-    return f"path {pattern.text!r}: no such instance{_suggest(wanted, filter(None, instances))}"
+    lists = f"{_LIST} {pattern.text.partition('@')[0]} --instances"
+    return f"path {pattern.text!r}: no such instance{_suggest(wanted, filter(None, instances), lists)}"
 
 
 def not_recorded(table: str) -> str:
@@ -225,16 +228,14 @@ def no_rows(
     """
     if table in built_in or not known:
         return Error(f"table {table!r}: nothing is recorded yet{hint}")
-    return UsageError(f"there is no table {table!r}{_suggest(table, known, declared)}")
+    return UsageError(f"there is no table {table!r}{_suggest(table, known, _LIST, declared)}")
 
 
-def _suggest(wanted: str, known: Iterable[str], declared: Iterable[str] = (), *, before: str = "") -> str:
+def _suggest(wanted: str, known: Iterable[str], command: str, declared: Iterable[str] = (), *, before: str = "") -> str:
+    """Say what may have been meant, else what there is; ``command``: what lists that."""
     names = sorted(set(known))
     close = nearest(wanted, [*names, *declared], before=before)
-    if close or not names:
-        return close
-    more = f" and {len(names) - _NAMES_LISTED} more" if len(names) > _NAMES_LISTED else ""
-    return f"; there are {', '.join(before + name for name in names[:_NAMES_LISTED])}{more}"
+    return close or listed([f"{before}{name}" for name in names], command)
 
 
 def find_boot(boot: str | int, known: Sequence[str]) -> str:

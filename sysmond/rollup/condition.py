@@ -173,7 +173,8 @@ class _Parser:
 
     def spelled(self, column: str) -> str:
         """The columns whose names come near to what is none, else all."""
-        return nearest(column, self.kinds) or listed([name for name in self.kinds if ":" not in name])
+        names = [name for name in self.kinds if ":" not in name]
+        return nearest(column, self.kinds) or listed(names, "sysmon-extract TABLE --records --list")
 
     def of_number(self, column: str, kind: ColumnKind, sign: str, value: str) -> Condition:
         if kind.unit == TIME_UNIT:

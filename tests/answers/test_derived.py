@@ -303,7 +303,7 @@ def test_what_a_table_lacks_metrics_for_is_not_there(machine: Machine) -> None:
         ("r_await@sda", r"there is no table .*; did you mean disk/read_await \(r_await in iostat\)\?"),
         ("node_disk_io_time_seconds_total", r"did you mean disk/io_time \(\S+ in node_exporter\)\?"),
         ("disk/aqu-sz", r"there is no metric 'disk/aqu-sz'; did you mean queue_length \(aqu-sz in sar, iostat\)\?"),
-        ("disk/%memused", r"there is no metric 'disk/%memused'; there are disk/"),
+        ("disk/%memused", r"there is no metric 'disk/%memused'; 'sysmon-extract --list disk' lists all \d+$"),
     ],
 )
 def test_a_name_of_another_program_is_answered_with_ours(machine: Machine, asked: str, said: str) -> None:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from sysmond.answers.sql import of_wide
+from sysmond.answers.sql import of_wide, refusals
 from sysmond.archiver import retention_job, rollup_job
 from sysmond.archiver.coding import DENSE
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause, Metric, Semantics, Sensitivity, Table
+from sysmond.errors import LISTED_MAX
 from sysmond.store.timeline import Timeline
 from tests.support import warm
 from tests.support.longarchive import answer_by_sql, asked_by_sql
@@ -348,22 +349,26 @@ def test_only_one_select_is_answered(machine: Machine, query: str, said: str) ->
     [
         ("select colour from load", "; load: there are time, instance, one"),
         ("select colour from event", "; event: there are time, kind, subject, text, detail, happened, known_from"),
+        ("select wtime from disk", "; did you mean time?"),
     ],
 )
-def test_a_column_that_there_is_not_is_answered_by_those_that_there_are(
+def test_a_column_that_there_is_not_is_answered_by_the_nearest_else_by_those_that_there_are(
     machine: Machine, query: str, said: str
 ) -> None:
     with pytest.raises(subprocess.CalledProcessError) as failure:
         asked_by_sql(machine.folders, query)
-    assert failure.value.stderr.rstrip().endswith(f"{said}; recorded: disk, event, load")
+    line = failure.value.stderr.rstrip().rpartition("\n")[2]
+    assert said in line
+    assert "Candidate bindings" not in line
+    assert "recorded:" not in line
 
 
 @pytest.mark.parametrize(
     ("query", "said"),
     [
         ("selec * from disk", "Parser Error: syntax error"),
-        ("select * from disc", "there is no table 'disc'; did you mean disk?"),
-        ("select * from disk join disc using (time)", "Table with name disc does not exist; did you mean disk?"),
+        ("select * from colour", "there is no table 'colour'"),
+        ("select * from disk join colour using (time)", "Table with name colour does not exist"),
         ("select foo(queue) from disk", "Function with name foo does not exist"),
         ("select queue + 'a' from disk", "Conversion Error: Could not convert string 'a' to DOUBLE"),
         ("select * from disk, read_csv('/etc/passwd')", "file system operations are disabled"),
@@ -372,7 +377,6 @@ def test_a_column_that_there_is_not_is_answered_by_those_that_there_are(
             "select list(a.queue + b.queue + c.queue + d.queue) from disk a, disk b, disk c, disk d",
             "ask for a shorter range, fewer columns or fewer rows",
         ),
-        ("select read_bytes_total from disk_10s", "disk_10s keeps how much a counter grew, not what it stood at; disk"),
     ],
 )
 def test_whatever_duckdb_refuses_is_one_line_with_the_tables(machine: Machine, query: str, said: str) -> None:
@@ -381,6 +385,37 @@ def test_whatever_duckdb_refuses_is_one_line_with_the_tables(machine: Machine, q
     line = failure.value.stderr.rstrip().rpartition("\n")[2]
     assert said in line
     assert line.endswith("; recorded: disk, event, load")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("select * from disc", "there is no table 'disc'; did you mean disk?"),
+        ("select * from disk join disc using (time)", "Table with name disc does not exist; did you mean disk?"),
+        (
+            "select read_bytes_total from disk_10s",
+            "disk_10s keeps how much a counter grew, not what it stood at; disk has read_bytes_total",
+        ),
+    ],
+)
+def test_where_something_else_was_meant_nothing_else_is_listed(machine: Machine, query: str, said: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        asked_by_sql(machine.folders, query)
+    assert failure.value.stderr.rstrip().endswith(said)
+
+
+@pytest.mark.parametrize("count", [1, LISTED_MAX, LISTED_MAX + 1])
+def test_of_many_tables_only_what_lists_them_is_named(count: int) -> None:
+    tables = [f"t{number}" for number in range(count)]
+    listed = "'sysmon-extract --list' lists the tables" if count > LISTED_MAX else f"recorded: {', '.join(tables)}"
+    assert refusals.without_table("there is no table 'xyz'", "xyz", tables) == f"there is no table 'xyz'; {listed}"
+
+
+def test_of_many_columns_only_what_lists_them_is_named() -> None:
+    columns = {"cpu": [f"c{number}" for number in range(LISTED_MAX + 1)], "load": ["time", "one"]}
+    assert refusals.without_column("no column", "xyz", columns) == (
+        """no column; cpu: "sysmon-extract --sql='describe cpu'" lists all 9; load: there are time, one"""
+    )
 
 
 @pytest.mark.parametrize("table", ["disk", "disk_10s"])

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paths of series: what they mean, and what a wrong one says."""
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,6 +102,23 @@ def test_what_is_no_path_says_so_in_one_line(text: str) -> None:
 def test_what_matches_nothing_names_the_nearest(text: str, expected: str) -> None:
     with pytest.raises(UsageError) as caught:
         chosen("cpu", text)
+    assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("xyz", "there is no table 'xyz'; 'sysmon-extract --list' lists all 9"),
+        ("t1/xyz", "there is no metric 't1/xyz'; 'sysmon-extract --list t1' lists all 9"),
+        ("t*/xyz", "there is no metric 't*/xyz'; 'sysmon-extract --list' lists all 9"),
+        ("t1/m1@xyz", "path 't1/m1@xyz': no such instance; 'sysmon-extract --list t1/m1 --instances' lists all 9"),
+        ("t1@xyz", "path 't1@xyz': no such instance; 'sysmon-extract --list t1 --instances' lists all 9"),
+    ],
+)
+def test_where_nothing_is_near_of_many_only_what_lists_them_is_named(text: str, expected: str) -> None:
+    many = [(f"t{table}", f"m{metric}", f"i{number}") for table, metric, number in product(range(9), repeat=3)]
+    with pytest.raises(UsageError) as caught:
+        paths.select([paths.parse(text)], many)
     assert str(caught.value) == expected
 
 

@@ -487,7 +487,7 @@ def test_what_sql_finds_is_a_frame() -> None:
         ("select 1", "no table is named; recorded: command, event, exits, process"),
         ("select * from process, read_csv('/etc/passwd')", "file system operations are disabled"),
         ("copy process to '/tmp/never.csv'", "COPY; expected a single SELECT"),
-        ("select nix from process_1min", "process_1min: there are time, start, pid, ppid"),
+        ("select nix from process_1min", "process_1min: \"sysmon-extract --sql='describe process_1min'\" lists all "),
     ],
 )
 def test_a_wrong_query_is_one_line(run: Run, query: str, said: str) -> None:

@@ -235,7 +235,8 @@ class Offer(NamedTuple):
         meant = elsewhere.suggest_column(label, self.table.name, self._plain(), self.answers.aliases)
         also = f"; groups {', '.join(groups)}" if groups else ""
         spelled = [*self.specs] if ":" in label else self._plain()
-        return meant or self._beside(label) or nearest(label, [*spelled, *groups]) or listed(self._plain()) + also
+        there = listed(self._plain(), f"sysmon-extract {self.table.name} --records --list")
+        return meant or self._beside(label) or nearest(label, [*spelled, *groups]) or there + also
 
     def _beside(self, label: str) -> str:
         """Say which other table of tasks has a column, where this one is of tasks."""

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 
 from sysmond.base.model import Semantics
 from sysmond.base.result import Result
-from sysmond.errors import LISTED_MAX, UsageError
+from sysmond.errors import UsageError
 
+# So many states are named of those that are left out.
+_NAMED_MAX = 100
 STATISTICS = ("mean", "min", "max", "p95")
 
 
@@ -42,5 +44,5 @@ def left_out(names: Sequence[str]) -> tuple[str, ...]:
     if not names:
         return ()
     distinct = list(dict.fromkeys(names))
-    more = f" and {len(distinct) - LISTED_MAX} more" if len(distinct) > LISTED_MAX else ""
-    return (f"summary: without average, and left out: {', '.join(distinct[:LISTED_MAX])}{more}",)
+    more = f" and {len(distinct) - _NAMED_MAX} more" if len(distinct) > _NAMED_MAX else ""
+    return (f"summary: without average, and left out: {', '.join(distinct[:_NAMED_MAX])}{more}",)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sysmond.answers.rows.joins import names_of
 from sysmond.answers.sql.of_long import TOTAL
-from sysmond.errors import listed, nearest
+from sysmond.errors import LISTED_MAX, listed, nearest
 from sysmond.store.tiers import COARSE
 
 if TYPE_CHECKING:
@@ -38,20 +38,26 @@ def refused(
     said = words_of(wrong)
     if no_table := _NO_TABLE.search(said):
         # DuckDB looks among its own tables, too.
-        said = said.removesuffix(no_table[2] or "").removesuffix("!") + nearest(no_table[1], tables)
-    elif no_number := _NO_NUMBER.search(said):
+        return without_table(said.removesuffix(no_table[2] or "").removesuffix("!"), no_table[1], tables)
+    if no_number := _NO_NUMBER.search(said):
         said += _named(no_number[1], names)
     elif isinstance(wrong, duckdb.OutOfMemoryException):
         said += "; ask for a shorter range, fewer columns or fewer rows"
-    elif isinstance(wrong, duckdb.BinderException) and columns:
-        said += _lacking(said, columns)
-        # DuckDB names what comes nearest, which may be one of forty.
-        said += "".join(f"; {table}: {listed(there).removeprefix('; ')}" for table, there in columns.items())
+    elif isinstance(wrong, duckdb.BinderException) and columns and (no_column := _NO_COLUMN.search(said)):
+        return without_column(said, (no_column[1] or no_column[2]).rpartition(".")[2], columns)
     return said + recorded(tables)
 
 
+def without_table(said: str, table: str, tables: Sequence[str], planned: Sequence[str] = ()) -> str:
+    """Say that there is no such table, and which may have been meant; ``planned``: of these nothing is there yet."""
+    near = nearest(table, [*tables, *planned])
+    return said + (near or recorded(tables))
+
+
 def recorded(tables: Sequence[str]) -> str:
-    """Say which tables there are."""
+    """Say which tables there are; of many, what lists them."""
+    if len(tables) > LISTED_MAX:
+        return "; 'sysmon-extract --list' lists the tables"
     return f"; recorded: {', '.join(tables)}" if tables else "; nothing is recorded"
 
 
@@ -61,10 +67,22 @@ def _named(word: str, names: Mapping[str, str]) -> str:
     return f"; expected a number, or {column} = '{word}'" if column else ""
 
 
-def _lacking(said: str, columns: Mapping[str, Sequence[str]]) -> str:
+def without_column(said: str, column: str, columns: Mapping[str, Sequence[str]]) -> str:
+    """Say that no table of the query has a column, and which may have been meant, else which there are."""
+    # DuckDB names what comes nearest in spelling alone, however far that is.
+    said = said.partition("! Candidate bindings")[0].removesuffix("!")
+    near = _lacking(column, columns) or nearest(column, [name for there in columns.values() for name in there])
+    if near:
+        return said + near
+    pieces = (
+        (table, listed(there, f"sysmon-extract --sql='describe {table}'").removeprefix("; "))
+        for table, there in columns.items()
+    )
+    return said + "".join(f"; {table}: {piece}" for table, piece in pieces)
+
+
+def _lacking(column: str, columns: Mapping[str, Sequence[str]]) -> str:
     """Say why a tier has no totals, where one is asked for."""
-    found = _NO_COLUMN.search(said)
-    column = (found[1] or found[2]).rpartition(".")[2] if found else ""
     tier = next((table for table in columns if table.endswith(tuple(f"_{tier}" for tier in COARSE))), "")
     if not tier or not column.endswith(TOTAL):
         return ""

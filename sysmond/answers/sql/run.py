@@ -24,7 +24,7 @@ from sysmond.answers.sql.parsed import Named, Span
 from sysmond.base import paths, timespec
 from sysmond.base.model import ABSENT, EVENTS, TIERS_NS, Metric, Sensitivity
 from sysmond.base.result import Event, Gap, Result, not_installed, polars_of, unicode
-from sysmond.errors import Error, NotPermittedError, UsageError, nearest
+from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.machine import snapshot_note
 from sysmond.machine.folders import Folders
 from sysmond.store import events
@@ -226,12 +226,11 @@ class _Source:
         for table in named:
             if table not in known and wide.is_planned(table, self._folders):
                 raise Error(f"query {query!r}: {paths.not_recorded(table)}")
-        wrong = (
-            f"there is no table {named[0]!r}{nearest(named[0], [*known, *wide.planned_tables(self._folders)])}"
-            if named
-            else "no table is named"
-        )
-        raise UsageError(f"query {query!r}: {wrong}{refusals.recorded(known)}")
+        if not named:
+            raise UsageError(f"query {query!r}: no table is named{refusals.recorded(known)}")
+        planned = list(wide.planned_tables(self._folders))
+        wrong = refusals.without_table(f"there is no table {named[0]!r}", named[0], known, planned)
+        raise UsageError(f"query {query!r}: {wrong}")
 
     @property
     def sensitivity(self) -> Sensitivity:
