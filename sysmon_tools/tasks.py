@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sysmon_tools.arrow_file import FORMATS as ARROW_FORMATS
 from sysmon_tools.output import FILE_FORMATS, ROW_FORMATS, put_file, send, show
 from sysmond.base.column_groups import groups_of
-from sysmond.base.model import EVENTS, Cause, Sensitivity, Table
+from sysmond.base.model import ABSENT, EVENTS, Cause, Sensitivity, Table
 from sysmond.errors import Error, UsageError
 from sysmond.machine import recorders
 from sysmond.machine.folders import Folders
@@ -418,7 +418,7 @@ def _events(archive: "Archive", options: argparse.Namespace, where: str, whole: 
         times = answer.times_ns if kind == "exit" else answer.column("start").integers
         assert times is not None  # noqa: S101  points in time are integers
         for row, time_ns in zip(answer.records, times.tolist(), strict=True):
-            said = [f"{name}={row[name]}" for name in names.split(",") if row[name] not in {None, ""}]
+            said = [f"{name}={row[name]}" for name in names.split(",") if row[name] not in {None, "", ABSENT}]
             yield Event(time_ns, kind, subject, " ".join(said))
 
 

@@ -35,6 +35,7 @@ from sysmond.ring.newest import Follower, Now, Recent
 from sysmond.store import archive
 from sysmond.store.coding.statistics import GAP_FACTOR
 from sysmond.store.of_ring import SeriesKey
+from sysmond.store.stretches.exit_codes import without_killed
 from sysmond.store.stretches.sparse_of_ring import records_of_frames
 
 # Looking this long after a whole second finds that second's ticks; what takes longer to be read, the next look finds.
@@ -195,7 +196,7 @@ def _of_frames(table: Table, payloads: Sequence[bytes], offset_ns: int) -> tuple
     records = records_of_frames(table, payloads)
     columns = []
     for metric in table.metrics:
-        stored = records.column(metric.name)
+        stored = without_killed(table, metric.name, records.column)
         column = Column(metric.name, metric.unit, metric.semantics, "last", integers=stored, scale=metric.scale)
         if metric.is_text:
             words = [*records.texts, None]

@@ -11,6 +11,7 @@ from sysmond.base.result import BoolArray, Int64Array
 from sysmond.rollup.condition import Words
 from sysmond.store.census import Line
 from sysmond.store.stretches.chain import reported_before
+from sysmond.store.stretches.exit_codes import without_killed
 from sysmond.store.stretches.stretch import Stretch
 
 
@@ -76,7 +77,7 @@ def _column_of(
         metrics = {metric.name: metric for metric in stretch.table.metrics}
         if name not in metrics:
             return None
-        values = stretch.column(name)[mine]
+        values = without_killed(stretch.table, name, stretch.column)[mine]
         is_text = metrics[name].is_text
         if is_text:
             values = np.where(values == ABSENT, -1, values + len(texts))

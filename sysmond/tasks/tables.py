@@ -228,7 +228,7 @@ EXITS = Table(
         PID,
         PPID,
         UID,
-        state("exit_code", "Exit code.", "exit_code >> 8"),
+        state("exit_code", "Exit code; none if a signal ended it.", "exit_code >> 8"),
         state("signal", "The signal that ended it; 0 for none.", "exit_code & 0x7f"),
         state("core_dumped", "1 if it left a core dump.", "exit_code & 0x80"),
         CGROUP,
@@ -260,7 +260,6 @@ EXITS = Table(
         sums=("cpu", "user", "system", "minor_faults", "major_faults", *_STORAGE),
         peaks=("peak_rss",),
         show=(
-            # Of what a signal ended the exit code is 0, as if all had gone well.
             *("pid", "comm", "exe", "start", "end", "signal_name", "exit_code", "signal", "core_dumped", "ppid"),
             *("uid", "username", "cgroup", "cgroup_path", "cpu", "user", "system", "peak_rss"),
             *("minor_faults", "major_faults", *_STORAGE),

@@ -112,7 +112,7 @@ def test_what_ended_counts_up_to_its_end_and_what_no_reading_saw_counts_too(fold
     found = ask(folders, start=100, end=118, columns="pid,comm,cpu:sum,end,exit_code,signal")
     told = {row[0]: row[1:] for row in rows(found, "pid", "comm", "cpu:sum", "exit_code", "signal")}
     assert told[9] == ("new", 0.9, 3, 0)
-    assert told[50] == ("short", 0.333333, 0, 9)
+    assert told[50] == ("short", 0.333333, ABSENT, 9)
     assert told[60][0] == "unknown"
     assert math.isnan(told[60][1])  # What it had before is not known.
     assert told[1][-1] == ABSENT
@@ -542,23 +542,46 @@ def test_an_exit_code_without_a_signal_beside_it_has_its_name() -> None:
     """A table of somebody else may have the one and not the other."""
     joins = Joins((Join(":exit", (("code", "number"),), (("code_name", "name"),)),))
     words = joins.words("code_name", {"code": np.array([0, 64])}.__getitem__)
-    assert [words.texts[code] for code in words.codes] == ["0", "EX_USAGE"]
+    assert [words.texts[code] for code in words.codes] == ["EX_OK", "EX_USAGE"]
 
 
-def test_of_what_a_signal_ended_the_exit_code_has_no_name(folders: Folders) -> None:
+def test_before_its_end_a_process_has_no_exit_code_and_after_a_signal_none(folders: Folders) -> None:
+    simple(folders)
+    ends = [
+        (9, dict(process(9, 107.5, comm="new"), end=round(110.7 * SECOND_NS), exit_code=64)),
+        (9, dict(process(7, 50, comm="pg"), end=round(112.5 * SECOND_NS), signal=15)),
+    ]
+    put(folders, stretch(EXITS, range(100, 120), ends, full=()), 1)
+    names = ("pid", "exit_code", "exit_name", "signal", "signal_name")
+    steps = ask(folders, start=106, end=114, step="2s", where="pid != 1", columns=names)
+    of_step = {
+        (str(time)[17:19], pid): rest for time, (pid, *rest) in zip(steps.times, rows(steps, *names), strict=True)
+    }
+    alive = [ABSENT, None, ABSENT, None]
+    assert of_step == {
+        ("46", 7): alive, ("48", 7): alive, ("50", 7): alive, ("52", 7): [ABSENT, None, 15, "SIGTERM"],
+        ("48", 9): alive, ("50", 9): [64, "EX_USAGE", 0, None],
+    }  # fmt: skip
+    [early] = rows(ask(folders, start=106, end=109, where="pid = 9", columns=names), *names)
+    assert early == (9, *alive)
+
+
+def test_what_a_signal_ended_has_no_exit_code(folders: Folders) -> None:
     told = ((1, 0, 0), (2, 3, 0), (3, os.EX_USAGE, 0), (4, 0, 11))
     ends = [
         (2, dict(process(pid, 100.2), end=round(101.5 * SECOND_NS), exit_code=code, signal=signal))
         for pid, code, signal in told
     ]
     put(folders, stretch(EXITS, range(100, 110), ends, full=()), 1)
-    found = ask(folders, "exits", start=100, end=110, columns="pid,exit_name,signal_name")
-    assert sorted(rows(found, "pid", "exit_name", "signal_name")) == [
-        (1, "0", None),
-        (2, "3", None),
-        (3, "EX_USAGE", None),
-        (4, None, "SIGSEGV"),
+    found = ask(folders, "exits", start=100, end=110, columns="pid,exit_code,exit_name,signal_name")
+    assert sorted(rows(found, "pid", "exit_code", "exit_name", "signal_name")) == [
+        (1, 0, "EX_OK", None),
+        (2, 3, "3", None),
+        (3, 64, "EX_USAGE", None),
+        (4, ABSENT, None, "SIGSEGV"),
     ]
+    well = ask(folders, "exits", start=100, end=110, columns="pid", where="exit_code = EX_OK")
+    assert rows(well, "pid") == [(1,)]
 
 
 def test_programs_are_joined_where_they_may_be_read(folders: Folders) -> None:

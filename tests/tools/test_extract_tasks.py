@@ -221,6 +221,8 @@ def test_one_process_over_its_life(run: Run) -> None:
     assert same.out == done.out
     program = run("process", "--pid=7", FROM, TO, "--format=csv")
     assert "exec 7 exe=/usr/bin/pg command=pg -d" in program.out
+    killed = run("process", "--pid=50", FROM, TO, "--format=csv").out
+    assert "exit 50 signal=9 core_dumped=0 cpu=0.333333" in killed  # A signal leaves no exit code.
     assert run("process", "--pid=7", "--start=2020-01-01").err.endswith(
         "process 7: nothing is recorded in that range; ask for a longer range, or another process\n"
     )
@@ -507,6 +509,8 @@ def test_rows_of_processes_have_how_they_ended_in_sql(run: Run) -> None:
     ]  # fmt: skip
     whole = run("--sql=select * from process limit 1", "--format=csv").rows
     assert "exit_code" not in whole[0]
+    ended = run("--sql=select pid, exit_code, exit_name, signal from exits order by 1", "--format=csv").rows
+    assert [tuple(row.values()) for row in ended] == [("9", "3", "3", "0"), ("50", "", "", "9")]
 
 
 @needs_duckdb

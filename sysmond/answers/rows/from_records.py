@@ -24,6 +24,7 @@ from sysmond.rollup.portion import parts_of, summed
 from sysmond.rollup.spread import Spread, percentile
 from sysmond.store.census import LATE_NS, Line
 from sysmond.store.stretches.chain import reported_before
+from sysmond.store.stretches.exit_codes import without_killed
 from sysmond.store.stretches.stretch import Stretch, StretchPart, key_of, lasts
 
 # So many cells of a column are worked on at once.
@@ -290,17 +291,23 @@ class LastingBatch(RowBatch):
 
     def _life(self, spec: Spec) -> NumberColumn:
         if spec.name == END:
-            of_keys = self._window.of_keys
-            died = np.minimum(of_keys.end_ns, of_keys.died_ns)[self._key]
-            late = died >= self._window.edges[self._bucket + 1]
-            utc = self._stage.line.course.utc_ns(np.where(late, 0, died))
-            return NumberColumn(np.where(late, ABSENT, utc), spec.scale)
+            died, is_over = self._died()
+            utc = self._stage.line.course.utc_ns(np.where(is_over, died, 0))
+            return NumberColumn(np.where(is_over, utc, ABSENT), spec.scale)
         return NumberColumn(self._ended(spec.name))
 
+    def _died(self) -> tuple[Int64Array, BoolArray]:
+        """When what the rows are about was gone at the latest (boot time), and whether that is within their bucket."""
+        of_keys = self._window.of_keys
+        died = np.minimum(of_keys.end_ns, of_keys.died_ns)[self._key]
+        return died, died < self._window.edges[self._bucket + 1]
+
     def _ended(self, name: str) -> Int64Array:
-        """What the table of ends has of what the rows are about, int64[row]."""
+        """What the table of ends has of what the rows are about, int64[row]; nothing in buckets before the end."""
         ends = self._window.ended(name)
-        return np.full(len(self._key), ABSENT, np.int64) if ends is None else ends[self._key]
+        if ends is None:
+            return np.full(len(self._key), ABSENT, np.int64)
+        return np.where(self._died()[1], ends[self._key], ABSENT)
 
     def _stored(self, name: str) -> joins.Numbers:
         """What the rows have of a metric, as stored."""
@@ -413,7 +420,7 @@ class MomentBatch(RowBatch):
         """What the rows have of a metric; nothing where it came to the table later."""
         if not self._has(name):
             return np.full(len(self._rows), ABSENT, np.int64)
-        return self._stretch.column(name)[self._rows]
+        return without_killed(self._stretch.table, name, self._stretch.column)[self._rows]
 
 
 def batches(

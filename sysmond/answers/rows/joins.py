@@ -34,11 +34,11 @@ def username(uid: int) -> str:
 
 @cache
 def exit_name(code: int) -> str:
-    """The name of an exit code (sysexits.h); the number where it has none, as 0."""
+    """The name of an exit code (sysexits.h); the number where it has none, as 1."""
     return _EXIT_NAMES.get(code, str(code))
 
 
-_EXIT_NAMES = {code: name for name, code in vars(os).items() if name.startswith("EX_") and code}
+_EXIT_NAMES = {code: name for name, code in vars(os).items() if name.startswith("EX_")}
 _owner = cache(owner)
 
 
@@ -64,9 +64,7 @@ _NAMES: Mapping[str, Callable[[], Collection[str]]] = {
 }
 
 # Of which few numbers have a name: rows are put together by number, and a name in a condition is its number.
-FEW_NAMES: Mapping[str, Mapping[str, str]] = {
-    ":exit": {"EX_OK": str(os.EX_OK), **{name: str(code) for code, name in _EXIT_NAMES.items()}}
-}
+FEW_NAMES: Mapping[str, Mapping[str, str]] = {":exit": {name: str(code) for code, name in _EXIT_NAMES.items()}}
 # What the kernel says of the letters in which it tells the state of a thread: task_state_array in fs/proc/array.c.
 STATES: Mapping[str, str] = {
     "running": "R",
@@ -186,9 +184,7 @@ class Joins(NamedTuple):
         if read := _READERS.get(join.table):
             if self.is_nameless and join.table == _USER:
                 read = _of_number(str)
-            words = _read_by(read, columns[0], there)
-            signal = next((other.by[0][0] for other in self.joins if other.table == _SIGNAL), "")
-            return _without_killed(words, numbers(signal)) if signal and join.table == _EXIT else words
+            return _read_by(read, columns[0], there)
         if (texts := self.texts.get(join)) is None and join.is_numbered:
             texts = Texts(join, ())
         if texts is None or any(isinstance(column, Words) for column in columns):
@@ -211,12 +207,6 @@ def needed(joins: Sequence[Join], labels: Iterable[str]) -> dict[Join, list[str]
 
 def _rows(column: Numbers) -> int:
     return len(column.codes if isinstance(column, Words) else column)
-
-
-def _without_killed(words: Words, signal: Numbers) -> Words:
-    """No name where a signal ended a process: the kernel says 0 then, as if all had gone well."""
-    numbers = signal.codes if isinstance(signal, Words) else signal
-    return words._replace(codes=np.where((numbers == 0) | (numbers == ABSENT), words.codes, -1))
 
 
 def _read_by(read: Callable[[int | str, str], str | None], column: Numbers, name: str) -> Words:

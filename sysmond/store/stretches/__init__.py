@@ -6,5 +6,5 @@ and neighbouring ones as one line (``chain``) or one stretch (``joined``). Calle
 
 ``cut`` is what holds at some of its readings, in memory, for excerpts and for who goes from moment to moment.
 ``sparse_of_ring`` makes stretches of frames, ``increments`` says by how much counters grew, ``ends`` whose end was told
-by somebody else, ``undeclared`` what holds of tables that declare nothing of answers.
+by somebody else, ``undeclared`` what holds of tables that declare nothing of answers, ``exit_codes`` who left one.
 """
