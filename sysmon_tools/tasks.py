@@ -394,19 +394,27 @@ def _life(archive: "Archive", options: argparse.Namespace) -> "Result":
     order = np.argsort(answer.times_ns, kind="stable")
     columns = tuple(column.at(order) for column in answer.columns)
     return answer._replace(
-        times_ns=answer.times_ns[order], columns=columns, events=tuple(_events(archive, options, base, whole))
+        times_ns=answer.times_ns[order],
+        columns=columns,
+        events=_in_order_of_time(_events(archive, options, base, whole)),
     )
+
+
+def _in_order_of_time(events: "Iterator[Event]") -> "tuple[Event, ...]":
+    """Events of a process as they came: at the same time it started first, and ended last."""
+    kinds = ["start", *(kind for _, kind, _ in _EVENTS)]
+    return tuple(sorted(events, key=lambda event: (event.time_ns, kinds.index(event.kind))))
 
 
 def _events(archive: "Archive", options: argparse.Namespace, where: str, whole: "Result") -> "Iterator[Event]":
     """How a process began and ended, as far as that is recorded."""
     from sysmond.base.result import Event  # noqa: PLC0415  as above
+    from sysmond.store.stretches.ends import GRAIN_NS  # noqa: PLC0415  as above
 
     subject = str(options.pid)
     starts = whole.column("start").integers
-    for start_ns, comm in zip(
-        starts.tolist() if starts is not None else (), whole.column("comm").texts or (), strict=True
-    ):
+    started = starts.tolist() if starts is not None else []
+    for start_ns, comm in zip(started, whole.column("comm").texts or (), strict=True):
         yield Event(start_ns, "start", subject, comm or "")
     for table, kind, names in _EVENTS:
         try:
@@ -419,7 +427,9 @@ def _events(archive: "Archive", options: argparse.Namespace, where: str, whole: 
         assert times is not None  # noqa: S101  points in time are integers
         for row, time_ns in zip(answer.records, times.tolist(), strict=True):
             said = [f"{name}={row[name]}" for name in names.split(",") if row[name] not in {None, "", ABSENT}]
-            yield Event(time_ns, kind, subject, " ".join(said))
+            # /proc, from which programs are known, tells starts in ticks only: none executes anything before its start.
+            late_ns = min((at_ns for at_ns in started if 0 <= at_ns - time_ns < GRAIN_NS), default=time_ns)
+            yield Event(late_ns if kind == "exec" else time_ns, kind, subject, " ".join(said))
 
 
 def _write(answer: "Result", options: argparse.Namespace, chosen: str, style: "Style") -> None:

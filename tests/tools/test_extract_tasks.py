@@ -228,6 +228,23 @@ def test_one_process_over_its_life(run: Run) -> None:
     )
 
 
+def test_a_process_starts_before_it_executes_a_program_and_ends_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """/proc, from which programs are known, tells in ticks of 10 ms when a process started."""
+    made = Folders(str(tmp_path / "state"), str(tmp_path / "runtime"))
+    began = 107.508
+    put(made, stretch(PROCESS, range(100, 120), [(0, process(1)), (8, process(9, began, comm="new"))], full=(0,)), 1)
+    ends = [(9, {**process(9, began, comm="new"), "end": round(108.7 * SECOND_NS)})]
+    put(made, stretch(EXITS, range(100, 120), ends, full=()), 1)
+    programs = [(8, process(9, 107.5, exe="/usr/bin/new", command="new"))]
+    put(made, stretch(COMMAND, range(100, 120), programs, sensitivity=Sensitivity.RESTRICTED), 1)
+    assert extract.main([f"--state-dir={made.state}", f"--runtime-dir={made.runtime}", "process", "--pid=9"]) == 0
+    told = [line.split()[2:4] for line in capsys.readouterr().out.splitlines() if line.startswith("# event")]
+    assert [kind for _, kind in told] == ["start", "exec", "exit"]
+    assert told[0][0] == told[1][0]
+
+
 def test_a_life_behind_a_gap_of_a_moment_ago() -> None:
     with a_recorder() as recorder:
         daemon = recorder.start()
