@@ -3,6 +3,7 @@
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, takewhile
 from typing import Any, NoReturn
@@ -13,6 +14,7 @@ from sysmond.errors import UsageError, expected, nearest
 _WRONG_CHOICE = re.compile(r"argument (?P<what>.+?): invalid choice: '(?P<word>.*?)'")
 _COMMAND = "COMMAND"
 _WRONG_NUMBER = re.compile(r"argument (.+?): invalid (int|float) value: (.*)", re.DOTALL)
+_NO_VALUE = re.compile(r"argument (.+?): expected (?:one|at least one) argument$")
 _REQUIRED = "the following arguments are required: "
 
 
@@ -28,13 +30,20 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*arguments, **options)
         self._negative_number_matcher = re.compile(r"^-\d")
 
+        self._words: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]  # noqa: ANN401
+        """Remember the words, to speak of a mistake in them."""
+        self._words = sys.argv[1:] if args is None else list(args)
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """:raises UsageError: always."""
         if message.startswith("unrecognized arguments:"):
             words = message.split()[2:]
             self.refuse_unknown(words)
             refuse_unquoted(words)
-            raise UsageError(f"{words[0]!r}: one argument too many; '{self.prog} --help' says what is expected")
+            raise UsageError(f"{words[0]!r}: one argument too many; '{self._asked()} --help' says what is expected")
         if match := _WRONG_CHOICE.match(message):
             what, word, known = match["what"], match["word"], self._known(match["what"])
             said = f"{what} {word!r}: not known"
@@ -46,8 +55,36 @@ class Parser(argparse.ArgumentParser):
             what, kind, word = match.groups()
             raise UsageError(f"{what} {word}: expected a {'whole ' * (kind == 'int')}number")
         if message.startswith(_REQUIRED):
-            message = f"missing: {', '.join(self._described(message.removeprefix(_REQUIRED).split(', ')))}"
+            self.refuse_misspelled(self._words)
+            names = message.removeprefix(_REQUIRED).split(", ")
+            form = "" if names == [_COMMAND] else f"; expected {self._form()!r}"
+            raise UsageError(f"missing: {', '.join(self._described(names))}{form}")
+        if (match := _NO_VALUE.match(message)) and (option := self._spelled(match[1])):
+            raise UsageError(f"{match[1]}: has no value; expected {option}")
         raise UsageError(message.removeprefix("argument "))
+
+    def _asked(self) -> str:
+        """The program, with the command of it that is asked for."""
+        commands = dict(subparsers(self))
+        command = next((word for word in self._words if word in commands), "")
+        return commands[command].prog if command else self.prog
+
+    def _form(self) -> str:
+        """The shortest command line that is right: what has to be there."""
+        words = [self.prog]
+        for action in self._actions:
+            metavar = action.metavar if isinstance(action.metavar, str) else action.dest
+            if action.required:
+                words.append(f"{action.option_strings[0]} {metavar}" if action.option_strings else metavar)
+        return " ".join(words)
+
+    def _spelled(self, name: str) -> str:
+        """How an option is written with its value: ``--from=TIME``; nothing for what is none, or takes none."""
+        action = next((one for one in self._actions if name == "/".join(one.option_strings)), None)
+        if action is None or not isinstance(action.metavar, str):
+            return ""
+        option = next((one for one in action.option_strings if one.startswith("--")), action.option_strings[0])
+        return f"{option}={action.metavar}"
 
     def _described(self, names: Iterable[str]) -> Iterator[str]:
         """Arguments that are missing, each with its choices, or else with what it is."""
@@ -69,13 +106,15 @@ class Parser(argparse.ArgumentParser):
         for word in words:
             if word.startswith("-"):
                 option = word.partition("=")[0]
-                raise UsageError(f"unknown option {option!r}{nearest(option, self._option_string_actions)}")
+                known = f"; '{self._asked()} --help' lists the options"
+                raise UsageError(f"unknown option {option!r}{nearest(option, self._option_string_actions) or known}")
 
     def refuse_misspelled(self, words: Sequence[str]) -> None:
         """Refuse an option that neither this program nor a command of it knows: what follows it is no command.
 
         :raises UsageError: naming those that come nearest.
         """
+        self._words = words
         of_commands = (command._option_string_actions for _, command in subparsers(self))  # noqa: SLF001  as there
         known = {*self._option_string_actions, *chain.from_iterable(of_commands)}
         options = [word for word in takewhile(lambda word: word != "--", words) if word.startswith("--")]

@@ -348,7 +348,7 @@ def test_the_program_writes_a_plan_whatever_its_plugins_leave_behind(tmp_path: P
         (
             ["--colour"],
             2,
-            "unknown option '--colour'",
+            "unknown option '--colour'; 'python -m sysmond.plan.resolver --help' lists the options",
         ),
         (
             ["--config", os.devnull, "--output", "none/plan.json"],

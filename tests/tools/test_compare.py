@@ -71,7 +71,13 @@ def test_a_span_without_anything_is_not_taken_for_zero(folders: Folders, capsys:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([CALM], "sysmon: missing: AFTER (the second span, such as 'today 14:00..15:00' or -1h..now)\n"),
+        (
+            [CALM],
+            (
+                "sysmon: missing: AFTER (the second span, such as 'today 14:00..15:00' or -1h..now);"
+                " expected 'sysmon compare BEFORE AFTER'\n"
+            ),
+        ),
         ([CALM, "yesterday"], "'yesterday': not a span; expected FROM..TO"),
         ([CALM, "..now"], "'..now': not a span"),
         ([CALM, "now..-1h"], "before it begins"),

@@ -221,7 +221,11 @@ def test_a_pipe_gets_a_page(folders: Folders, capsys: pytest.CaptureFixture[str]
     ("words", "said"),
     [
         (["x"], "there is no command 'x'; expected replay, plot"),
-        (["replay"], "missing: T (the moment to show)"),
+        (["replay"], "missing: T (the moment to show); expected 'sysmon replay T'"),
+        (["report"], "; expected 'sysmon report --at T --output-file F.html'"),
+        (["--nix"], "unknown option '--nix'; 'sysmon --help' lists the options"),
+        (["plot", "--nix"], "unknown option '--nix'; 'sysmon plot --help' lists the options"),
+        (["plot", "--from"], "--from/--since: has no value; expected --from=T"),
         (["--frames", "0"], "--frames 0: expected 1 to"),
         (["--at", "nonsense"], "nonsense"),
         (["--att", "now"], "--at"),
