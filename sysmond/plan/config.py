@@ -8,13 +8,14 @@ resolver imports this.
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import yaml
 
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import EVENTS, Lane, Sensitivity
-from sysmond.errors import ConfigError, nearest
+from sysmond.errors import SUGGESTED_MAX, ConfigError, nearest
 from sysmond.machine.folders import configuration_home
 from sysmond.plan.config_keys import ANY, KEYS, TIERS, ConfigKey, Path
 from sysmond.plan.plan import ArchiverSettings, SamplerSettings
@@ -32,6 +33,10 @@ NODES_MAX = 10_000
 VALUE_LENGTH_MAX = 4096
 # Longer values are cut short in messages.
 _SPELLED_LENGTH_MAX = 60
+# How like a key that stands elsewhere a name has to be, from 0 to 1, to be taken for it.
+_LIKE = 0.85
+# How messages spell what stands for any table.
+_ANY_SPELLED = "TABLE"
 # As PyYAML words what newcomers do wrong most often.
 _A_TAB = r"found character '\t' that cannot start any token"
 
@@ -224,14 +229,30 @@ def _walk(node: yaml.Node, path: Path, tree: _Tree, file: str, settings: dict[Pa
     for name, value, origin in _pairs(node, path, file):
         inner = (*path, name)
         if name not in tree and ANY not in tree:
-            right = nearest(name, tree) or f"; expected {', '.join(tree)}"
-            raise ConfigError(f"{origin}: {spell_path(inner)}: no such key{right}")
+            raise ConfigError(f"{origin}: {spell_path(inner)}: no such key{_meant(name, tree)}")
         branch = tree.get(name) or tree[ANY]
         if isinstance(branch, ConfigKey):
             settings[inner] = Setting(_value(value, branch, inner, origin), origin, value.value)
         else:
             settings[inner] = Setting(None, origin)
             _walk(value, inner, branch, file, settings)
+
+
+def _meant(name: str, tree: _Tree) -> str:
+    """Say where a name is a key, else what comes near it here or elsewhere, else what is a key here."""
+    places: dict[str, list[str]] = {}
+    for key in KEYS:
+        for depth, part in enumerate(key.path, 1):
+            spelled = ".".join(_ANY_SPELLED if one == ANY else one for one in key.path[:depth])
+            if part != ANY and spelled not in places.setdefault(part, []):
+                places[part].append(spelled)
+    near = "" if name in places else nearest(name, tree)
+    there = [place for part in get_close_matches(name, places, 1, _LIKE) for place in places[part]]
+    if near or not there:
+        return near or f"; expected {', '.join(tree)}"
+    if len(there) <= SUGGESTED_MAX:
+        return f"; did you mean {' or '.join(there)}?"
+    return f"; did you mean {', '.join(there[:SUGGESTED_MAX])} or {len(there) - SUGGESTED_MAX} more?"
 
 
 def _pairs(node: yaml.Node, path: Path, file: str) -> Iterator[tuple[str, yaml.Node, Origin]]:

@@ -105,6 +105,13 @@ def test_later_files_win_key_by_key(tmp_path: Path) -> None:
         ("\nsampler:\n  prioritty: 3\n", "3: sampler.prioritty: no such key; did you mean priority?"),
         ("zzz: 1\n", "1: zzz: no such key; expected sampler, archive, incidents, tiers, records, probes"),
         ("probes: {cpu: {intervall: 1}}", "1: probes.cpu.intervall: no such key; did you mean interval?"),
+        ("interval: 1s\n", "1: interval: no such key; did you mean probes.TABLE.interval?"),
+        ("sampler:\n  interval: 1s\n", "2: sampler.interval: no such key; did you mean probes.TABLE.interval?"),
+        ("sampler:\n  intervall: 1s\n", "2: sampler.intervall: no such key; did you mean probes.TABLE.interval?"),
+        ("ram_size: 1MiB\n", "1: ram_size: no such key; did you mean archive.ram_size?"),
+        ("pins: 1MiB\n", "1: pins: no such key; did you mean incidents.pins or tiers.pins?"),
+        ("age: 1d\n", "1: age: no such key; did you mean tiers.1s.age, tiers.10s.age, tiers.1min.age or 6 more?"),
+        ("archive: {sampler: 1}\n", "1: archive.sampler: no such key; did you mean sampler?"),
         ("1: 2\n", "1: 1: no such key; expected sampler, archive, incidents, tiers, records, probes"),
         ("'a\\nb': 2\n", "1: 'a\\\\nb': no such key; expected sampler, archive, incidents, tiers, records, probes"),
         (
