@@ -3,13 +3,15 @@
 
 A frozen control group stands still with all that is below it. So one is refused if any of these processes is in it, or
 below it: the first one, what systemd, D-Bus, logind, polkit and journald are, display servers, sshd, and all through
-which whoever asks is here: this program, its ancestors, and clients of terminal multiplexers with theirs.
+which whoever asks is here: this program, its ancestors, and clients of terminal multiplexers with theirs. So is the
+recorder, whose watchdog would end it.
 
 Processes are known by the names that the kernel has of them, and those that have a display by what ``displays`` learns
 of them as well. One that calls itself so is in the way of freezing; one
-that does harm by calling itself otherwise is nothing that this is about.
+that does harm by calling itself otherwise is nothing that this is about. The recorder's are known by their units.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -39,6 +41,8 @@ CLIENTS = frozenset({"tmux: client", "tmux: server", "screen", "SCREEN", "zellij
 _HAS_DISPLAY = "it has a display, or leads the session that has it"
 _OURS = "you are here through it"
 _SELF = "this is what you look at"
+_RECORDER = re.compile(r"/sysmond(-[^/]*)?\.service(/|$)")
+_RECORDS = "it records this machine"
 
 
 class Presence(NamedTuple):
@@ -83,7 +87,9 @@ def _reason(process: Presence, own_pid: int, ours: Collection[int]) -> str:
         return VITAL[process.comm]
     if process.pid == own_pid:
         return _SELF
-    return _OURS if process.pid in ours else ""
+    if process.pid in ours:
+        return _OURS
+    return _RECORDS if _RECORDER.search(process.cgroup) else ""
 
 
 def ancestors(pid: int, known: Mapping[int, Presence]) -> set[int]:
