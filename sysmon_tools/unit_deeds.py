@@ -5,7 +5,11 @@ The thaw is armed first: a transient timer of the same systemd, whose service th
 nor any rights once it is armed, and systemd has it wherever it can freeze at all. Both are in systemd's root slice,
 which holds systemd itself, and so is never frozen. A control group of no unit has a guardian (``cgroup_deeds``).
 
-Source: org.freedesktop.systemd1(5); systemd.timer(5).
+Until August 2026 systemd's policy for the bus let only root call ``FreezeUnit`` and ``ThawUnit``, whatever polkit would
+have said. Where the bus refuses a call, a transient service does the same, as the timer's does; polkit is asked about
+that one.
+
+Source: org.freedesktop.systemd1(5); systemd.timer(5); https://github.com/systemd/systemd/pull/43293.
 """
 
 import asyncio
@@ -32,16 +36,20 @@ FREEZE_S_MAX = 600
 _ANSWER_S = 150.0
 # So long a timer may take until it runs, and so often that is looked at.
 _ARMED_S, _LOOK_S = 5.0, 0.05
+# So long a service may take that freezes or thaws: the kernel waits for each process to leave a call.
+_CARRIED_OUT_S = 30.0
 _US = 1_000_000
 _ACCURACY_US = 100_000
 _SYSTEMD = "org.freedesktop.systemd1"
 _MANAGER = (_SYSTEMD, "/org/freedesktop/systemd1", f"{_SYSTEMD}.Manager")
 _PROPERTIES = "org.freedesktop.DBus.Properties"
+_TRANSIENT = "ssa(sv)a(sa(sv))"
 _ROOT_SLICE = "-.slice"
 _SYSTEMCTL = ("/usr/bin/systemctl", "/bin/systemctl", "/run/current-system/sw/bin/systemctl")
-_DENIED = ("AccessDenied", "AuthFailed", "InteractiveAuthorizationRequired")
+_UNASKED = "InteractiveAuthorizationRequired"
+_DENIED = ("AccessDenied", "AuthFailed", _UNASKED)
 _NO_UNIT = f"{_SYSTEMD}.NoSuchUnit"
-_RUNNING, _ACTIVE = "running", "active"
+_RUNNING, _FROZEN, _ACTIVE, _WAITING = "running", "frozen", "active", "waiting"
 
 
 def freezing_time_s(text: str) -> int:
@@ -97,8 +105,11 @@ async def thaw(target: GroupTarget) -> str:
 
 def timer_of(unit: str) -> str:
     """The name of the timer that thaws a unit: one a unit, so that a second one is refused as long as it runs."""
-    plain = re.sub(r"[^A-Za-z0-9-]", lambda sign: f"_{ord(sign[0]):02x}", unit)
-    return f"sysmon-thaw-{plain}.timer"
+    return f"sysmon-thaw-{_plain(unit)}.timer"
+
+
+def _plain(unit: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]", lambda sign: f"_{ord(sign[0]):02x}", unit)
 
 
 async def _refuse_vital(target: GroupTarget, path: str) -> None:
@@ -116,10 +127,11 @@ async def _freeze_unit(systemd: "_Systemd", target: GroupTarget, for_s: int) -> 
     await systemd.arm(target.unit, for_s)
     try:
         await _refuse_vital(target, path)  # Somebody may have been asked for a password meanwhile.
-        await systemd.ask("FreezeUnit", "s", target.unit)
+        await systemd.freeze(target.unit)
+        await systemd.check_armed(target.unit)  # So he may have been between the two.
     except Error:
         with suppress(UnavailableError):  # Its timer is still there then.
-            await systemd.thaw(target.unit)
+            await systemd.undo(target.unit)
         raise
 
 
@@ -137,12 +149,24 @@ async def _systemd_of(target: GroupTarget) -> AsyncIterator["_Systemd"]:
             is_there = True
             yield _Systemd(bus, is_user=target.uid is not None)
     except RemoteError as refused:
-        kind, _, text = str(refused).partition(": ")
-        if kind.rpartition(".")[2] in _DENIED:
-            raise NotPermittedError(f"{target.unit}: no permission: {text}") from None
-        raise Error(f"{target.unit}: {text or kind}") from None
+        if _is_denied(refused):
+            raise NotPermittedError(f"{target.unit}: no permission: {_denial(refused)}") from None
+        raise Error(f"{target.unit}: {refused.text or refused.name}") from None
     except UnavailableError as silence:
         raise Error(f"{target.unit}: {'' if is_there else 'no connection to systemd: '}{silence}") from None
+
+
+def _is_denied(refused: RemoteError) -> bool:
+    return refused.name.rpartition(".")[2] in _DENIED
+
+
+def _denial(refused: RemoteError) -> str:
+    """Why somebody may not, as one line."""
+    if refused.is_of_bus:  # Its own text has who, whom and what, over several lines of a terminal.
+        return "the policy of D-Bus does not let you ask for that"
+    if refused.name.endswith(_UNASKED):
+        return "polkit wants a password, and no agent is here to ask for it"
+    return refused.text or refused.name
 
 
 class _Systemd:
@@ -177,52 +201,113 @@ class _Systemd:
             what = "a slice can be frozen only if all its units can" if unit.endswith(".slice") else "systemd says so"
             raise Error(f"{unit}: cannot be frozen: {what}")
 
+    async def freeze(self, unit: str) -> None:
+        """Freeze."""
+        await self._carry_out("FreezeUnit", "freeze", unit, _FROZEN)
+
     async def thaw(self, unit: str) -> None:
         """Thaw, and only then stop the timer that would."""
-        await self.ask("ThawUnit", "s", unit)
+        await self._carry_out("ThawUnit", "thaw", unit, _RUNNING)
+        await self._disarm(unit)
+
+    async def check_armed(self, unit: str) -> None:
+        """:raises Error: where nothing would thaw it any more."""
+        state = ""
+        with suppress(RemoteError):  # One whose time is over is gone.
+            state = await self._property(timer_of(unit), "Unit", "SubState")
+        if state != _WAITING:
+            raise Error(f"{unit}: thawed again: its time was over before it was frozen")
+
+    async def undo(self, unit: str) -> None:
+        """Thaw where it was not frozen as it should have been; nobody is asked about what need not be done."""
+        if await self._property(unit, "Unit", "FreezerState") == _RUNNING:
+            await self._disarm(unit)
+        else:
+            await self.thaw(unit)
+
+    async def _disarm(self, unit: str) -> None:
         try:
             await self.ask("StopUnit", "ss", timer_of(unit), "replace")
+        except RemoteError as refused:  # A timer that stays thaws what runs already.
+            if refused.name != _NO_UNIT and not _is_denied(refused):
+                raise
+
+    async def _carry_out(self, member: str, verb: str, unit: str, state: str) -> None:
+        """Freeze or thaw by a method; where the bus keeps that from us, by a service.
+
+        :raises Error: where it is not in that state then.
+        """
+        try:
+            await self.ask(member, "s", unit)
+        except RemoteError as refused:
+            if not (refused.is_of_bus and _is_denied(refused)):
+                raise
+        else:
+            return
+        service = f"sysmon-{verb}-now-{_plain(unit)}.service"
+        failed = f"{unit}: systemd could not {verb} it: journalctl -u {service}"
+        await self.ask("StartTransientUnit", _TRANSIENT, service, "fail", self._service(verb, unit), [])
+        try:
+            async with asyncio.timeout(_CARRIED_OUT_S):
+                while await self._is_there(service):  # noqa: ASYNC110  as for the timer
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            raise Error(failed) from None
+        if await self._property(unit, "Unit", "FreezerState") != state:
+            raise Error(failed)
+
+    async def _is_there(self, unit: str) -> bool:
+        try:
+            await self.ask("GetUnit", "s", unit)
         except RemoteError as refused:
             if refused.name != _NO_UNIT:
                 raise
+            return False
+        return True
+
+    def _service(self, verb: str, unit: str) -> list[list[Any]]:
+        """What a transient service is that has systemd freeze or thaw a unit.
+
+        :raises Error: where there is no systemctl.
+        """
+        systemctl = next((path for path in _SYSTEMCTL if os.access(path, os.X_OK)), None)
+        if systemctl is None:
+            raise Error(f"{unit}: there is no {_SYSTEMCTL[0]} to {verb} it")
+        words = ["systemctl", *(["--user"] if self._is_user else []), "--no-ask-password", verb, "--", unit]
+        return [
+            ["Description", Variant("s", f"{verb.title()} {unit}, for sysmon")],
+            ["Type", Variant("s", "oneshot")],
+            ["Slice", Variant("s", _ROOT_SLICE)],
+            ["CollectMode", Variant("s", "inactive-or-failed")],
+            ["ExecStart", Variant("a(sasb)", [[systemctl, words, False]])],
+        ]
 
     async def arm(self, unit: str, for_s: int) -> None:
         """Start a timer whose service thaws the unit, and wait until it runs.
 
         :raises Error: where it does not.
         """
-        systemctl = next((path for path in _SYSTEMCTL if os.access(path, os.X_OK)), None)
         unarmed = f"{unit}: the thaw could not be scheduled, so nothing was frozen"
-        if systemctl is None:
-            raise Error(f"{unarmed}: there is no {_SYSTEMCTL[0]}")
         timer = timer_of(unit)
-        words = ["systemctl", *(["--user"] if self._is_user else []), "--no-ask-password", "thaw", "--", unit]
-        says = ["Description", Variant("s", f"Thaw {unit}, which sysmon froze")]
-        service = [
-            says,
-            ["Type", Variant("s", "oneshot")],
-            ["Slice", Variant("s", _ROOT_SLICE)],
-            ["CollectMode", Variant("s", "inactive-or-failed")],
-            ["ExecStart", Variant("a(sasb)", [[systemctl, words, False]])],
-        ]
+        service = self._service("thaw", unit)
         when = [
-            says,
+            ["Description", Variant("s", f"Thaw {unit}, which sysmon froze")],
             ["TimersMonotonic", Variant("a(st)", [["OnActiveSec", for_s * _US]])],
             ["AccuracyUSec", Variant("t", _ACCURACY_US)],
             ["RemainAfterElapse", Variant("b", False)],  # noqa: FBT003  a value of D-Bus
         ]
         try:
             parts = [[f"{timer.removesuffix('.timer')}.service", service]]
-            await self.ask("StartTransientUnit", "ssa(sv)a(sa(sv))", timer, "fail", when, parts)
+            await self.ask("StartTransientUnit", _TRANSIENT, timer, "fail", when, parts)
             async with asyncio.timeout(_ARMED_S):
                 while await self._property(timer, "Unit", "ActiveState") != _ACTIVE:  # noqa: ASYNC110  no event says so
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             raise Error(f"{unarmed}: {timer} is not running") from None
         except RemoteError as refused:
-            if refused.name.rpartition(".")[2] in _DENIED:
+            if _is_denied(refused):
                 raise
-            raise Error(f"{unarmed}: {str(refused).removeprefix(f'{refused.name}: ')}") from None
+            raise Error(f"{unarmed}: {refused.text or refused.name}") from None
 
     async def _property(self, unit: str, kind: str, name: str) -> Any:  # noqa: ANN401  what D-Bus gives
         (path,) = await self.ask("GetUnit", "s", unit)

@@ -24,6 +24,7 @@ from sysmon_tools.screen.app import SysmonApp
 from sysmon_tools.screen.frozen import Frozen
 from sysmon_tools.screen.question import SheetRows
 from sysmon_tools.targets import GroupTarget
+from sysmond.bus.wire.adapter import RemoteError
 from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.history import Archive
 from sysmond.sources.units import SYSTEMD
@@ -48,6 +49,27 @@ async def deed():
         print(problem)
 asyncio.run(deed())
 """
+# Systemd's own policy for the bus of the machine: FreezeUnit and ThawUnit are for root.
+KEPT_FROM_US = """
+from sysmon_tools import unit_deeds
+from sysmond.bus.wire.adapter import RemoteError
+ask = unit_deeds._Systemd.ask
+async def refused(self, member, *rest):
+    if member in {"FreezeUnit", "ThawUnit"}:
+        raise RemoteError("org.freedesktop.DBus.Error.AccessDenied", "Rejected", is_of_bus=True)
+    return await ask(self, member, *rest)
+unit_deeds._Systemd.ask = refused
+"""
+ANSWERED_LATE = """
+import asyncio
+from sysmon_tools import unit_deeds
+freeze = unit_deeds._Systemd.freeze
+async def late(self, unit):
+    while await self._is_there(unit_deeds.timer_of(unit)):
+        await asyncio.sleep(0.05)
+    await freeze(self, unit)
+unit_deeds._Systemd.freeze = late
+"""
 DIES = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
 
 
@@ -71,8 +93,8 @@ def state(systemd: OwnSystemd, unit: str) -> str:
     return systemd.shows(unit, "FreezerState")
 
 
-def deed(systemd: OwnSystemd, unit: str, call: str, then: str = "") -> str:
-    done = systemd.python(DEED.format(unit=unit, call=call) + then)
+def deed(systemd: OwnSystemd, unit: str, call: str, before: str = "") -> str:
+    done = systemd.python(before + DEED.format(unit=unit, call=call))
     assert done.stderr == ""
     return done.stdout.strip()
 
@@ -86,6 +108,24 @@ def test_what_is_frozen_has_a_timer_that_thaws_it_and_thawing_takes_it_away(syst
     assert deed(systemd, unit, "thaw(target)") == f"thawed {unit}"
     assert state(systemd, unit) == "running"
     wait_until(lambda: systemd.shows(timer, "LoadState") == "not-found")
+
+
+def test_where_the_bus_keeps_freezing_for_root_a_service_freezes_and_thaws(systemd: OwnSystemd, unit: str) -> None:
+    timer = unit_deeds.timer_of(unit)
+    assert deed(systemd, unit, f"freeze(target, {LONG_S})", KEPT_FROM_US) == f"froze {unit} for 10min"
+    assert (state(systemd, unit), systemd.shows(timer, "ActiveState")) == ("frozen", "active")
+    assert deed(systemd, unit, "thaw(target)", KEPT_FROM_US) == f"thawed {unit}"
+    assert state(systemd, unit) == "running"
+    wait_until(lambda: systemd.shows(timer, "LoadState") == "not-found")
+    said = deed(systemd, "nobody.service", "thaw(target)", KEPT_FROM_US)
+    assert said.startswith("nobody.service: ")
+    assert "\n" not in said
+
+
+def test_what_was_frozen_when_its_time_was_over_is_thawed_at_once(systemd: OwnSystemd, unit: str) -> None:
+    said = deed(systemd, unit, f"freeze(target, {SHORT_S})", ANSWERED_LATE)
+    assert said == f"{unit}: thawed again: its time was over before it was frozen"
+    assert state(systemd, unit) == "running"
 
 
 def test_a_client_that_is_killed_after_freezing_leaves_nothing_frozen(systemd: OwnSystemd, unit: str) -> None:
@@ -167,25 +207,33 @@ X = GroupTarget("x.service")
 
 @pytest.mark.skipif(shutil.which("dbus-daemon") is None, reason="no dbus-daemon here")
 @pytest.mark.parametrize(
-    ("member", "deed"),
+    ("members", "deed"),
     [
-        ("StartTransientUnit", lambda: unit_deeds.freeze(X, LONG_S)),
-        ("ThawUnit", lambda: unit_deeds.thaw(X)),
-        ("KillUnit", lambda: unit_deeds.send(X, signal.SIGTERM)),
+        (["StartTransientUnit"], lambda: unit_deeds.freeze(X, LONG_S)),
+        (["ThawUnit", "StartTransientUnit"], lambda: unit_deeds.thaw(X)),
+        (["KillUnit"], lambda: unit_deeds.send(X, signal.SIGTERM)),
     ],
 )
 def test_who_may_not_is_told_so_and_nothing_is_frozen(
-    monkeypatch: pytest.MonkeyPatch, member: str, deed: Callable[[], Coroutine[None, None, str]]
+    monkeypatch: pytest.MonkeyPatch, members: list[str], deed: Callable[[], Coroutine[None, None, str]]
 ) -> None:
-    rule = f'<deny send_destination="{SYSTEMD}" send_interface="{SYSTEMD}.Manager" send_member="{member}"/>'
-    with onbus.a_bus(owner=f'<policy context="default">{rule}</policy>') as bus, speaking(bus.address, SYSTEMD) as one:
+    whom = f'send_destination="{SYSTEMD}" send_interface="{SYSTEMD}.Manager"'
+    rules = "".join(f'<deny {whom} send_member="{member}"/>' for member in members)
+    with onbus.a_bus(owner=f'<policy context="default">{rules}</policy>') as bus, speaking(bus.address, SYSTEMD) as one:
         monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", bus.address)
         one.tell("answer", "GetUnit", "o", ["/x"])
         one.tell("answer", "Get", "v", [{"as": "s", "is": "running"}])  # Of every property.
-        with pytest.raises(NotPermittedError, match=r"^x\.service: no permission: "):
+        with pytest.raises(
+            NotPermittedError, match=r"^x\.service: no permission: the policy of D-Bus does not let [^\n]*$"
+        ):
             asyncio.run(deed())
         called = one.tell("called").split()
-    assert set(called) == ({"GetUnit", "Get"} if member == "StartTransientUnit" else set())
+    assert set(called) == ({"GetUnit", "Get"} if members == ["StartTransientUnit"] else set())
+
+
+def test_where_no_agent_can_ask_for_a_password_that_is_said() -> None:
+    refused = RemoteError("org.freedesktop.DBus.Error.InteractiveAuthorizationRequired", "Interactive authentication …")
+    assert "no agent is here to ask for it" in unit_deeds._denial(refused)
 
 
 def test_where_there_is_no_bus_that_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -50,10 +50,12 @@ _PASSED_BYTES = socket.CMSG_SPACE(253 * _DESCRIPTOR_BYTES)  # The kernel passes 
 class RemoteError(UnavailableError):
     """Somebody on the bus answered with an error: its name and its text."""
 
-    def __init__(self, name: str, text: str) -> None:
-        """``name``: as it came over the bus."""
+    def __init__(self, name: str, text: str, *, is_of_bus: bool = False) -> None:
+        """``name``: as it came over the bus; ``is_of_bus``: the bus itself says so, and the call reached nobody."""
         super().__init__(f"{name}: {text}" if text else name)
         self.name = name
+        self.text = text
+        self.is_of_bus = is_of_bus
 
 
 class Call:
@@ -429,7 +431,8 @@ class Connection:
                 if answer is not None and not answer.done():
                     if message.message_type is MessageType.ERROR:
                         text = message.body[0] if message.signature.startswith("s") else ""
-                        answer.set_exception(RemoteError(message.error_name or "", str(text)))
+                        is_of_bus = message.sender == DBUS
+                        answer.set_exception(RemoteError(message.error_name or "", str(text), is_of_bus=is_of_bus))
                     else:
                         answer.set_result(message.body)
 
