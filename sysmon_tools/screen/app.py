@@ -143,7 +143,7 @@ class SysmonApp(App[None]):
         self._whole = Lines("whole")
         self._rows = TableLines("rows")
         self._rows.is_ascii = is_ascii
-        self._input = Input(id="prompt", compact=True)
+        self._input = Input(id="prompt")
         self._frozen = Frozen()
         self._deeds = self._done()
 
