@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
         self._words: Sequence[str] = ()
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]  # noqa: ANN401
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401
         """Remember the words, to speak of a mistake in them."""
         self._words = sys.argv[1:] if args is None else list(args)
         return super().parse_known_args(args, namespace)

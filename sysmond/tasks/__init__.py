@@ -6,7 +6,8 @@ tables in ``tables``. Called by the probes ``process``, ``thread``, ``exits``, `
 
 ``choose`` takes the best way this machine has; ``bpf`` and ``proc`` are the two ways; ``ends`` sees processes end, and
 ``command`` reads what they run. Each way gives the same records: a test compares them. ``passes`` makes one pass for
-all tables (``pass_result``), ``pieces`` packs rows with texts, ``states`` is what threads are doing, ``stuck`` those
-that wait too long, ``cgroup_names`` is what numbers of cgroups mean, ``hidepid`` says whether all this is public here.
+all tables (``pass_result``), ``zombies`` follows those who ended and are listed still, ``pieces`` packs rows with
+texts, ``states`` is what threads are doing, ``stuck`` those that wait too long, ``cgroup_names`` is what numbers of
+cgroups mean, ``hidepid`` says whether all this is public here.
 ``syscalls`` and ``signals`` have the names of what has a number in the kernel.
 """
