@@ -46,6 +46,14 @@ def tell_supplies() -> None:
         (supply / "uevent").write_text("change")
 
 
+class Service(Recorder):
+    """A recorder that systemd started: what it said is in the journal."""
+
+    def said(self) -> str:
+        """What this boot's recorder said, the last of it."""
+        return run("journalctl", "--boot", "--no-pager", "--lines=60", f"--unit={SERVICE}")
+
+
 @contextmanager
 def as_service(folder: Path, config: str = "") -> Iterator[Recorder]:
     """Have the machine's recorder as a service that is started again when it dies, on the system bus."""
@@ -56,7 +64,7 @@ def as_service(folder: Path, config: str = "") -> Iterator[Recorder]:
                   "RuntimeDirectoryPreserve=yes", "StateDirectory=sysmond")  # fmt: skip
     words = [f"--property={each}" for each in properties]
     words += [f"--setenv={name}={os.environ[name]}" for name in ("PYTHONPATH", "LC_ALL")]
-    made = Recorder(folder)
+    made = Service(folder)
     made.folders = Folders("/var/lib/sysmond", "/run/sysmond")
     program = [sys.executable, "-P", "-m", "sysmond", "--bus=system"]
     if config:
