@@ -3,9 +3,49 @@
 //
 // What they say lies in 64 KiB of memory which the kernel leaves alone (memmap=64K$0x40000000) and the host writes to:
 // tests/lab/outside.py has the same list. There is no interrupt: what wants one is told by the file uevent of a device.
-// Source: ACPI 6.5, chapters 9 (lid, light), 10 (power supplies, power meters) and 11 (thermal zones, fans).
+// And what has to happen on waking from S3, which resets the chipset: SeaBIOS 1.16 does not say again where the registers
+// of power management are. All of them then read as ones: the timer stands still, and neither sleep nor power off works.
+// Source: ACPI 6.5, chapters 4.8 (registers), 7.4 (_PTS, _WAK), 9 (lid, light), 10 (power supplies, power meters) and 11
+// (thermal zones, fans); of the registers before those: Intel ICH9 datasheet, 13.1 (LPC bridge) and 13.8 (PMBASE).
 DefinitionBlock ("", "SSDT", 2, "LAB", "DEVICES", 1)
 {
+    External (\_SB.PCI0.SF8, DeviceObj) // What qemu's own table calls the LPC bridge, 00:1f.0.
+    Scope (\_SB.PCI0.SF8)
+    {
+        OperationRegion (PMBR, PCI_Config, 0x40, 0x08)
+        Field (PMBR, DWordAcc, NoLock, Preserve)
+        {
+            PMBA, 32, // PMBASE: where they are.
+            ACTL, 32, // ACPI_CNTL: whether they are there.
+        }
+    }
+    OperationRegion (PMRG, SystemIO, 0x0600, 0x30)
+    Field (PMRG, WordAcc, NoLock, Preserve)
+    {
+        Offset (0x02),
+        PM1E, 16, // Which of the fixed events interrupt.
+        PM1C, 16, // Bit 0, SCI_EN: they interrupt as ACPI's.
+        Offset (0x28),
+        GPEE, 16, // Which of the general events interrupt: devices that are plugged in.
+    }
+    Name (SAVE, Package (5) { 0, 0, 0, 0, 0 })
+    Method (\_PTS, 1)
+    {
+        SAVE [0] = \_SB.PCI0.SF8.PMBA
+        SAVE [1] = \_SB.PCI0.SF8.ACTL
+        SAVE [2] = PM1E
+        SAVE [3] = PM1C & 1
+        SAVE [4] = GPEE
+    }
+    Method (\_WAK, 1)
+    {
+        \_SB.PCI0.SF8.PMBA = DerefOf (SAVE [0])
+        \_SB.PCI0.SF8.ACTL = DerefOf (SAVE [1])
+        PM1E = DerefOf (SAVE [2])
+        PM1C = DerefOf (SAVE [3])
+        GPEE = DerefOf (SAVE [4])
+        Return (Package (2) { 0, 0 })
+    }
     Scope (\_SB)
     {
         OperationRegion (SAID, SystemMemory, 0x40000000, 0x40)

@@ -215,5 +215,5 @@ def test_a_reset_is_how_the_boot_before_ended(
 
 
 def test_a_suspend_is_one_event(recorder: Recorder, outside: Outside) -> None:
-    """The last: not each machine that is emulated comes back."""
+    """The last: the machine has lost the shared folder then."""
     check(recorder, Happening(lambda: sleep(outside), "suspended", ""))

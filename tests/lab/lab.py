@@ -72,8 +72,7 @@ SCRATCH_BYTES = 256 << 20  # Of each disk beside that of the system: one to writ
 PLUGGED_BYTES = 64 << 20  # Of those that are plugged in, or are there for their bus.
 SILENCE_S = 900.0  # Longer than any check takes without KVM.
 ENDED = "lab: ended "
-# An emulated timer may be late: the kernel is not to try whether it works. A kernel that panics ends the machine, as it
-# does where qemu does not switch off: after a suspend qemu 7.2 ignores that order of ACPI, and the last process ends.
+# An emulated timer may be late: the kernel is not to try whether it works. A kernel that panics ends the machine.
 KERNEL_ARGUMENTS = (
     "root=/dev/vda rw console=ttyS0 quiet no_timer_check panic=-1 net.ifnames=0 mitigations=off psi=1 hugepages=8"
     " systemd.default_device_timeout_sec=600 systemd.default_timeout_start_sec=600"
