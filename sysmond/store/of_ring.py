@@ -173,8 +173,11 @@ class TierBlock(Protocol):
     def closed(self) -> bool:
         """Whether the writer ended in good order after the last tick."""
 
-    def buckets(self, rows: Sequence[int], wanted: Iterable[Stat] | None = None) -> Buckets:
-        """The wanted statistics (all where not told) of the chosen series, which must be of one kind."""
+    def buckets(self, rows: Sequence[int], wanted: Iterable[Stat] | None = None, part: slice = slice(None)) -> Buckets:
+        """The wanted statistics (all where not told) of the chosen series, which must be of one kind.
+
+        ``part``: which buckets; edges are those of all.
+        """
 
 
 class MemoryBlock(NamedTuple):

@@ -71,9 +71,9 @@ class TierPiece(NamedTuple):
     high: int
     start: int
 
-    def buckets(self, rows: Sequence[int], wanted: Iterable[Stat] | None = None) -> Buckets:
-        """The wanted statistics of the chosen series, which must be of one kind; as ``Member.read``."""
-        return self.source.again().tiers[self.number].buckets(rows, wanted)
+    def buckets(self, rows: Sequence[int], wanted: Iterable[Stat] | None, part: slice) -> Buckets:
+        """The wanted statistics of the chosen series, as a block gives them; as ``Member.read``."""
+        return self.source.again().tiers[self.number].buckets(rows, wanted, part)
 
 
 class Tier(NamedTuple):

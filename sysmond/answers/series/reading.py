@@ -151,12 +151,12 @@ class TimelineReader:
         edges = Edges(*(np.full(len(keys), ABSENT, np.int64) for _ in Edges._fields))
         mine = [(at, place[key], self._line.factor(piece.source, key)) for at, key in enumerate(keys) if key in place]
         mine = [member for member in mine if member[2]]
-        for some, read in self._read_piece(piece, mine, wanted):
+        for some, read in self._read_piece(piece, mine, wanted, slice(low, high)):
             at = [member[0] for member in some]
             factor = np.array([[member[2]] for member in some], np.int64)
             rescaled = bool((factor != 1).any())
             for stat in wanted:
-                values = read.stats[stat][:, low:high]
+                values = read.stats[stat]
                 if rescaled and stat in _SCALED:
                     values = np.where(values == ABSENT, ABSENT, values * factor)
                 stats[stat][at] = values
@@ -174,12 +174,12 @@ class TimelineReader:
         return Buckets(axis, stats, edges if Stat.LEAP in kind else None)
 
     def _read_piece(
-        self, piece: TierPiece, mine: list[tuple[int, int, int]], wanted: Sequence[Stat]
+        self, piece: TierPiece, mine: list[tuple[int, int, int]], wanted: Sequence[Stat], part: slice
     ) -> Iterator[tuple[list[tuple[int, int, int]], Buckets]]:
-        """Read rows of a block; where one is damaged, the others each by itself."""
+        """Read a part of rows of a block; where one is damaged, the others each by itself."""
         try:
             if mine:
-                yield mine, piece.buckets([row for _, row, _ in mine], wanted)
+                yield mine, piece.buckets([row for _, row, _ in mine], wanted, part)
         except CorruptError as damage:
             if len(mine) == 1:
                 axis, key = piece.block.axis, piece.block.keys[mine[0][1]]
@@ -187,7 +187,7 @@ class TimelineReader:
                 self._note_unread(piece.source, piece.block.strand, ends, key, str(damage))
                 return
             for member in mine:
-                yield from self._read_piece(piece, [member], wanted)
+                yield from self._read_piece(piece, [member], wanted, part)
 
     def _rows(self, member: Member, rows: dict[SeriesKey, int]) -> Iterator[tuple[SeriesKey, Int64Array]]:
         """The values of a block's rows in the scale of the newest; a few rows are decoded at a time."""

@@ -472,10 +472,10 @@ class _FileTier:
         """What is kept of each series."""
         return self._of.stats
 
-    def buckets(self, rows: Sequence[int], wanted: Iterable[Stat] | None = None) -> Buckets:
+    def buckets(self, rows: Sequence[int], wanted: Iterable[Stat] | None = None, part: slice = slice(None)) -> Buckets:
         """The wanted statistics (all where not told) of the chosen series, which must be of one kind.
 
-        :raises CorruptError: where a chunk is damaged.
+        ``part``: which buckets. :raises CorruptError: where a chunk is damaged.
         """
         chosen = np.asarray(rows, np.int64)
         kinds = {self._of.stats[row] for row in chosen.tolist()}
@@ -488,18 +488,22 @@ class _FileTier:
             if (at < 0).any():
                 raise ValueError("a series lacks a statistic")
             series = self._series[at]
-            values = dense_coding.decode(series, np.zeros(len(series), bool), len(self.axis.first), self._codes)
+            axis = Axis(*(member[part] for member in self.axis))
+            # No bucket is the sum of those before it, so that a part is decoded by itself.
+            values = dense_coding.decode(
+                series, np.zeros(len(series), bool), len(axis.first), lambda width, at: self._codes(width, at, part)
+            )
             small = dict(zip(read, values.reshape(len(read), len(chosen), -1), strict=True))
             counter = Stat.LEAP in stats
             edges = self._edges(self._series[self._of.heads[chosen]]) if counter else None
-            return statistics.natural(self.axis, small, self.strand.interval_ns, counter=counter, edges=edges)
+            return statistics.natural(axis, small, self.strand.interval_ns, counter=counter, edges=edges)
         except Exception as damage:  # the library raises many kinds
             raise CorruptError(f"{self._path}: {one_line(damage)}") from damage
 
-    def _codes(self, width: int, rows: Array) -> Array:
+    def _codes(self, width: int, rows: Array, part: slice) -> Array:
         if width not in self._matrices:
             self._matrices[width] = self._group.matrix(width, len(self.axis.first), len(self._series))
-        return self._matrices[width].rows(rows)
+        return self._matrices[width].rows(rows, part)
 
     def _edges(self, series: Array) -> Edges:
         records = self._group.array("edges", EDGES)

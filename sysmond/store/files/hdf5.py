@@ -622,35 +622,37 @@ class Matrix:
             raise ValueError(f"i{width} is not a matrix of this block")
         invariants.check_count(f"rows of i{width}", self._rows, rows)
         self._length = length
-        self._last_from, self._last = -1, np.empty((0, length), self._dtype)
+        # Of which row on, and of which part, the rows are that were read last.
+        self._last_of, self._last = (-1, 0, 0), np.empty((0, length), self._dtype)
 
-    def rows(self, rows: Array) -> Array:
-        """Read rows, i1[row, n] to i8[row, n]; those whose chunks touch as one range."""
+    def rows(self, rows: Array, part: slice = slice(None)) -> Array:
+        """Read a part of rows, i1[row, n] to i8[row, n]; those whose chunks touch as one range."""
         wanted = rows.astype(np.int64)
         if wanted.max() >= self._rows:
             raise ValueError(f"the matrix has no row {wanted.max()}")
         low = int(wanted[0])
         if low % CHUNK_SERIES == 0 and (np.diff(wanted) == 1).all():  # As they lie: no need to pick them.
-            return self._chunks(low, int(wanted[-1]) // CHUNK_SERIES * CHUNK_SERIES)[: len(wanted)]
+            return self._chunks(low, int(wanted[-1]) // CHUNK_SERIES * CHUNK_SERIES, part)[: len(wanted)]
         order = np.argsort(wanted, kind="stable")
-        result = np.empty((len(wanted), self._length), self._dtype)
-        for part in np.split(order, np.flatnonzero(np.diff(wanted[order] // CHUNK_SERIES) > 1) + 1):
-            low = int(wanted[part[0]]) // CHUNK_SERIES * CHUNK_SERIES
-            chunks = self._chunks(low, int(wanted[part[-1]]) // CHUNK_SERIES * CHUNK_SERIES)
-            result[part] = chunks[wanted[part] - low]
+        result = np.empty((len(wanted), len(range(*part.indices(self._length)))), self._dtype)
+        for some in np.split(order, np.flatnonzero(np.diff(wanted[order] // CHUNK_SERIES) > 1) + 1):
+            low = int(wanted[some[0]]) // CHUNK_SERIES * CHUNK_SERIES
+            chunks = self._chunks(low, int(wanted[some[-1]]) // CHUNK_SERIES * CHUNK_SERIES, part)
+            result[some] = chunks[wanted[some] - low]
         return result
 
-    def _chunks(self, low: int, last: int) -> Array:
-        """All rows of the chunks from the one that begins at ``low`` to the one at ``last``, which is held."""
+    def _chunks(self, low: int, last: int, part: slice) -> Array:
+        """A part of all rows of the chunks from that which begins at ``low`` to that at ``last``, which is held."""
         high = min(last + CHUNK_SERIES, self._rows)
-        rows = np.empty((high - low, self._length), self._dtype)
+        start, stop, _ = part.indices(self._length)
+        rows = np.empty((high - low, stop - start), self._dtype)
         begin = low
-        if low == self._last_from:
+        if (low, start, stop) == self._last_of:
             begin = min(low + CHUNK_SERIES, high)
             rows[: begin - low] = self._last
-        if high > begin and self._length:
-            rows[begin - low :] = self._dataset.read((begin, 0), (high, self._length))
-        self._last_from, self._last = last, rows if low == last else rows[last - low :].copy()
+        if high > begin and stop > start:
+            rows[begin - low :] = self._dataset.read((begin, start), (high, stop))
+        self._last_of, self._last = (last, start, stop), rows if low == last else rows[last - low :].copy()
         return rows
 
 
