@@ -28,7 +28,7 @@ from sysmond.base import paths
 from sysmond.base.declared_answers import within
 from sysmond.base.model import FINEST_TIER, READERS, TIERS_NS, Answers, Metric, Semantics, Sensitivity, Table
 from sysmond.base.result import Answered, Event, Explanation, Gap, Result
-from sysmond.base.timespec import FOREVER_NS, format_step
+from sysmond.base.timespec import FOREVER_NS, MINUTE_NS, format_step
 from sysmond.errors import CorruptError, Error, NotPermittedError
 from sysmond.machine import snapshot_note
 from sysmond.machine.folders import Folders
@@ -581,7 +581,14 @@ def newest(folders: Folders, classes: Collection[Sensitivity], table: str) -> Ta
 
     :raises Error: where it may not be read, or nothing of it is there.
     """
+    # The last minute is in rings, or in the last file before it; only where neither can be read all are asked.
+    lately = Request(table, snapshot_note.now(folders.state).realtime_ns - MINUTE_NS)
+    if _may_be_in_rings(folders, classes, lately):
+        with suppress(Error, FileNotFoundError), closing(Census(folders, classes, of_rings=True)) as census:
+            return Answering(census, lately).table
     with closing(Census(folders, classes)) as census:
+        with suppress(Error):
+            return Answering(census, lately).table
         return Answering(census, Request(table)).table
 
 
