@@ -9,10 +9,11 @@ from sysmond.answers.rows.batch import VALUES_MAX, Cells, NumberColumn, Question
 from sysmond.answers.rows.columns import LAST, MAX, MEAN, MIN, SUM, Of, Spec, is_amount
 from sysmond.answers.rows.summary import STATISTICS as SUMMARY
 from sysmond.base.model import ABSENT, Semantics
-from sysmond.base.result import Float64Array, Int64Array
+from sysmond.base.result import Array, Float64Array, Int64Array
 from sysmond.errors import UsageError
 from sysmond.rollup.condition import Words
 from sysmond.rollup.spread import Spread, percentile
+from sysmond.store.coding.integers import narrowest, numbers_of
 from sysmond.store.stretches.stretch import begins_of
 
 # Statistics that groups have: of others, no sum means anything.
@@ -53,13 +54,13 @@ def rank(cells: Cells) -> Float64Array:
 def grouped(batch: RowBatch, question: Question) -> Rows:
     """The groups of a batch, with the sums of their rows; of the largest, the largest. They are of no boot."""
     specs = [spec for spec in question.parts([*question.columns, question.by]) if spec not in question.groups]
-    own = {spec.label: _without_empty(batch.cells(spec)) for spec in question.groups}
+    own = {spec.label: _narrowed(_without_empty(batch.cells(spec))) for spec in question.groups}
     keys = [_codes(cells) for cells in own.values()]
     order = np.lexsort((*reversed(keys), batch.bucket))
     begins = begins_of([batch.bucket, *keys], order)
     columns: dict[str, Cells] = {}
     for label, cells in own.items():
-        columns[label] = take(cells, order[begins])
+        columns[label] = _widened(take(cells, order[begins]))
     for spec in specs:
         columns[spec.label] = _summed(_addends(batch, spec), order, begins, largest=spec.stat == MAX)
     times = batch.times_ns[order[begins]]
@@ -90,8 +91,29 @@ def _without_empty(cells: Cells) -> Cells:
     return cells
 
 
-def _codes(cells: Cells) -> Int64Array:
-    return cells.codes if isinstance(cells, Words) else np.asarray(cells.values, np.int64)
+def _narrowed(cells: Cells) -> Cells:
+    """The same with integers in the fewest bytes, in the same order: those by which rows are put together are many."""
+    if isinstance(cells, Words):
+        return cells._replace(codes=narrowest(cells.codes))
+    return (
+        cells
+        if cells.values.dtype == np.float64
+        else cells._replace(values=narrowest(cells.values.astype(np.int64, copy=False)))
+    )
+
+
+def _widened(cells: Cells) -> Cells:
+    """The way back."""
+    if isinstance(cells, Words):
+        return cells._replace(codes=numbers_of(cells.codes))
+    return cells if cells.values.dtype == np.float64 else cells._replace(values=numbers_of(cells.values))
+
+
+def _codes(cells: Cells) -> Array:
+    """By what rows are told apart: integers."""
+    if isinstance(cells, Words):
+        return cells.codes
+    return cells.values.astype(np.int64) if cells.values.dtype == np.float64 else cells.values
 
 
 def _addends(batch: RowBatch, spec: Spec) -> NumberColumn:
