@@ -16,7 +16,7 @@ from sysmond.store.coding.integers import narrowest, numbers_of
 from sysmond.store.stretches.stretch import About, MemoryStretch, Readings, Stretch, StretchPart, lasts
 
 # So many rows are in memory around a window, or fewer; how many windows they go on to either side of it.
-AROUND_ROWS = 128 * 1024
+AROUND_ROWS = 64 * 1024
 AROUND_WINDOWS = 16
 # So many rows of a file are read at once to find those: memory that was used once stays with the process.
 BATCH_ROWS = 64 * 1024
