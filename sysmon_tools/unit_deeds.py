@@ -47,6 +47,7 @@ _TRANSIENT = "ssa(sv)a(sa(sv))"
 _ROOT_SLICE = "-.slice"
 _SYSTEMCTL = ("/usr/bin/systemctl", "/bin/systemctl", "/run/current-system/sw/bin/systemctl")
 _UNASKED = "InteractiveAuthorizationRequired"
+_BARE = ("", "Access denied", "Permission denied")  # What systemd says where polkit says no.
 _DENIED = ("AccessDenied", "AuthFailed", _UNASKED)
 _NO_UNIT = f"{_SYSTEMD}.NoSuchUnit"
 _RUNNING, _FROZEN, _ACTIVE, _WAITING = "running", "frozen", "active", "waiting"
@@ -166,6 +167,8 @@ def _denial(refused: RemoteError) -> str:
         return "the policy of D-Bus does not let you ask for that"
     if refused.name.endswith(_UNASKED):
         return "polkit wants a password, and no agent is here to ask for it"
+    if refused.text in _BARE:
+        return "polkit does not let you"
     return refused.text or refused.name
 
 

@@ -231,9 +231,16 @@ def test_who_may_not_is_told_so_and_nothing_is_frozen(
     assert set(called) == ({"GetUnit", "Get"} if members == ["StartTransientUnit"] else set())
 
 
-def test_where_no_agent_can_ask_for_a_password_that_is_said() -> None:
-    refused = RemoteError("org.freedesktop.DBus.Error.InteractiveAuthorizationRequired", "Interactive authentication …")
-    assert "no agent is here to ask for it" in unit_deeds._denial(refused)
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("InteractiveAuthorizationRequired", "Interactive authentication required.", "no agent is here to ask for it"),
+        ("AccessDenied", "Permission denied", "polkit does not let you"),
+        ("AccessDenied", "SELinux policy denies access.", "SELinux policy denies access."),
+    ],
+)
+def test_what_is_missing_for_a_deed_is_said(name: str, text: str, said: str) -> None:
+    assert said in unit_deeds._denial(RemoteError(f"org.freedesktop.DBus.Error.{name}", text))
 
 
 def test_where_there_is_no_bus_that_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
