@@ -106,6 +106,8 @@ def answer_from(line: Timeline, place: Folders, asked: SeriesQuestion) -> Result
         result = query.whole(wanted) if asked.is_whole else query.buckets(when.step_ns, wanted)
     gaps_read = [*gaps.lost(line, empty, boot, when.now_ns), *query.gaps]
     inside = gaps_within(line, place, tables, when, boot, gaps_read, keys)
+    if not asked.raw:
+        inside = tuple(gaps.coalesce([*inside, *gaps.of_first_readings(line, boot, result, query.rates(), inside)]))
     line.demand(tables, inside)
     warnings = dict.fromkeys([*empty.values(), *(damage.reason for damage in line.damages)])
     may_be_read_by = sensitivity(line.restricted & tables)

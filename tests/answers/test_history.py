@@ -50,12 +50,17 @@ def ints(result: Result, path: str) -> list[int | None]:
 
 
 def gaps(result: Result, wall_ns: int = NOON_NS) -> list[tuple[float, float, str]]:
-    """The gaps but for the one until now, in seconds."""
+    """The gaps but for the one until now, and the one before a first reading, in seconds."""
     return [
         ((gap.start_ns - wall_ns) / SECOND_NS, (gap.end_ns - wall_ns) / SECOND_NS, str(gap.cause))
         for gap in result.gaps
-        if not is_trailing(gap)
+        if not is_trailing(gap) and not is_before_first(gap)
     ]
+
+
+def is_before_first(gap: Gap) -> bool:
+    """What counters grew by before a first reading nobody knows: of one interval."""
+    return gap.cause is Cause.BEFORE_RECORDING and gap.end_ns - gap.start_ns == SECOND_NS
 
 
 def is_trailing(gap: Gap) -> bool:
@@ -473,9 +478,10 @@ def test_the_end_says_whether_the_daemon_went_in_good_order(machine: Machine, mo
     monkeypatch.setattr(clock, "boot_id", lambda: BOOT)
     writer = machine.start(99)
     writer.tick(range(100, 110))
-    assert [gap.cause for gap in machine.archive.select(READ).gaps] == [Cause.DAEMON_DOWN]
+    assert [gap.cause for gap in machine.archive.select(READ, raw=True).gaps] == [Cause.DAEMON_DOWN]
     writer.ring.close()
-    (gap,) = machine.archive.select(READ, start=NOON_NS + 100 * SECOND_NS, end=NOON_NS + 120 * SECOND_NS).gaps
+    span = {"start": NOON_NS + 100 * SECOND_NS, "end": NOON_NS + 120 * SECOND_NS}
+    (gap,) = machine.archive.select(READ, **span, raw=True).gaps
     assert (gap.cause, gap.start_ns) == (Cause.CLEAN_SHUTDOWN, NOON_NS + 110 * SECOND_NS)
     monkeypatch.setattr(clock, "boot_id", lambda: OLDER)
     assert {gap.cause for gap in machine.archive.select(READ).gaps} >= {Cause.OFF}
@@ -486,8 +492,24 @@ def test_a_slow_table_that_is_on_time_has_no_gap_at_the_end(machine: Machine, mo
     now_ns = time.time_ns()
     wall_ns = now_ns - 1000 * SECOND_NS
     machine.start(99, interval_ns=60 * SECOND_NS, wall_ns=wall_ns).tick([720, 780, 840])
-    assert machine.archive.select(READ, start=wall_ns + 720 * SECOND_NS).gaps == ()
-    assert [gap.cause for gap in machine.archive.select(READ, start=wall_ns + 720 * SECOND_NS, end="now").gaps] == []
+    assert machine.archive.select(READ, start=wall_ns + 720 * SECOND_NS, raw=True).gaps == ()
+    assert machine.archive.select(READ, start=wall_ns + 720 * SECOND_NS, end="now", raw=True).gaps == ()
+
+
+@pytest.mark.parametrize("start_s", [None, 99.9, 100, 100.25])
+def test_a_rate_that_has_no_reading_before_its_first_one_has_a_gap(machine: Machine, start_s: float | None) -> None:
+    machine.start(99).tick(100.25 + second for second in range(10))
+    span = {} if start_s is None else {"start": NOON_NS + round(start_s * SECOND_NS)}
+    span["end"] = NOON_NS + 110 * SECOND_NS
+    both = machine.archive.select(READ, QUEUE, **span)
+    assert np.flatnonzero(np.isnan(both.columns[0].values)).tolist() == [both.times_ns.searchsorted(NOON_NS + 10**11)]
+    assert [gap for gap in both.gaps if gap.start_ns < NOON_NS + 110 * SECOND_NS] == [
+        Gap(NOON_NS + 99_250_000_000, NOON_NS + 100_250_000_000, "disk", Cause.BEFORE_RECORDING)
+    ]
+    # Where a step has a second reading, it has a value; gauges need no reading before, and what is stored none either.
+    for said in ({"step": "5s"}, {"raw": True}):
+        assert machine.archive.select(READ, **{**span, "start": NOON_NS + 100 * SECOND_NS}, **said).gaps == ()
+    assert machine.archive.select(QUEUE, **{**span, "start": NOON_NS + 100 * SECOND_NS}).gaps == ()
 
 
 def test_a_gap_around_the_whole_range_is_told_with_its_true_ends(machine: Machine) -> None:
@@ -568,7 +590,7 @@ def test_where_nothing_of_a_boot_can_be_read_its_file_is_blamed(machine: Machine
     (lost,) = [path for path in machine.files() if path.name.startswith(BOOT)]
     damage(lost, "truncated")
     os.utime(lost, ns=(0, NOON_NS + written_s * SECOND_NS))
-    result = machine.archive.select(READ)
+    result = machine.archive.select(READ, raw=True)
     assert gaps(result) == [(20, 3610, "damaged file")]
     assert lost.name in result.gaps[0].detail
 
@@ -813,7 +835,7 @@ def test_a_result_is_short_in_a_prompt_and_whole_in_pandas(machine: Machine) -> 
     machine.start(99).tick(range(100, 103))
     result = machine.archive.select("disk/*@sda")
     assert repr(result) == (
-        "<Result 3 times from 2023-11-15T00:01:40.000000000 to 2023-11-15T00:01:42.000000000, 3 columns, 2 gaps>"
+        "<Result 3 times from 2023-11-15T00:01:40.000000000 to 2023-11-15T00:01:42.000000000, 3 columns, 3 gaps>"
     )
     assert repr(result.columns[0]) == "<Column disk/model@sda mean [text], 3 values>"
     frame = result.to_pandas()

@@ -15,7 +15,7 @@ import numpy as np
 from sysmond.base import clock
 from sysmond.base.model import Cause, series_path
 from sysmond.base.paths import Matcher, Pattern, is_wild
-from sysmond.base.result import BoolArray, Gap
+from sysmond.base.result import BoolArray, Gap, Result
 from sysmond.base.timespec import FOREVER_NS
 from sysmond.machine import snapshot_note
 from sysmond.machine.folders import Folders
@@ -145,6 +145,30 @@ def recorded_elsewhere(gaps: Collection[Gap], until_ns: int, place: Folders) -> 
         if said := elsewhere(place).removeprefix("; "):
             return [gap._replace(cause=Cause.NO_SOURCE, detail=said) if gap in ended else gap for gap in gaps]
     return list(gaps)
+
+
+def of_first_readings(
+    line: "Timeline", boot: str | None, result: Result, rates: Collection[SeriesKey], known: Collection[Gap]
+) -> Iterator[Gap]:
+    """The interval before the first reading of a table: what counters grew by in it nobody knows.
+
+    Told where a step of the answer has nothing else of these ``rates``, and no known gap says so.
+    """
+    paths = {series_path(*key) for key in rates}
+    for table in sorted({key.table for key in rates}):
+        tracks = [track for track in line.tracks if boot in {None, track.lineage.boot} and table in track.tables]
+        if not tracks:
+            continue
+        first_ns, interval_ns = min(
+            (line.moment_ns(track.lineage.boot, track.first_ns), track.lineage.interval_ns) for track in tracks
+        )
+        at = int(np.searchsorted(result.times_ns, first_ns, "right")) - 1
+        if at < 0 or first_ns >= int(result.times_ns[at]) + result.step_ns:
+            continue
+        mine = [one for one in result.columns if one.path in paths and one.path.startswith(f"{table}/")]
+        is_told = any(gap.table == table and gap.start_ns < first_ns <= gap.end_ns for gap in known)
+        if np.isnan([column.values[at] for column in mine]).all() and not is_told:
+            yield Gap(first_ns - interval_ns, first_ns, table, Cause.BEFORE_RECORDING)
 
 
 def open_start_ns(begin_ns: int, end_ns: int) -> int:

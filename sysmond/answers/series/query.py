@@ -69,6 +69,17 @@ class Query:
         # Series that several writers of a boot have, and where the values are that were read of them.
         self._shared: dict[tuple[str, SeriesKey], list[tuple[Track, Axis]]] = {}
 
+    def rates(self) -> list[SeriesKey]:
+        """The series asked for that have no value without two readings: counters, and what is derived of them."""
+        return [
+            key
+            for key in self.asked
+            if any(
+                self.metric(own).semantics is Semantics.COUNTER
+                for own in (self.derived[key].own.values() if key in self.derived else (key,))
+            )
+        ]
+
     def beside(self, keys: list[SeriesKey], start_ns: int, end_ns: int) -> "Query":
         """The same question about other series and another range."""
         return Query(self.line, keys, start_ns, end_ns, self._boot)
