@@ -45,6 +45,10 @@ class _Wanted(NamedTuple):
     patterns: tuple[str, ...]
     how: str = "max"
 
+    @property
+    def tables(self) -> frozenset[str]:
+        return frozenset(pattern.partition("/")[0] for pattern in self.patterns)
+
 
 _WANTED = (
     _Wanted("CPU", "%", ("cpu/busy@total",)),
@@ -57,7 +61,7 @@ _WANTED = (
     _Wanted("Network", "B/s", ("network/received_bytes", "network/sent_bytes"), "sum"),
     _Wanted("Hottest", "Cel", ("temperature/value",)),
 )
-_NOT_THERE = {not_recorded(pattern.partition("/")[0]) for wanted in _WANTED for pattern in wanted.patterns}
+_NOT_THERE = {not_recorded(table) for wanted in _WANTED for table in wanted.tables}
 # Devices whose bytes are those of other devices, or of memory.
 _COUNTED_ELSEWHERE = ("dm-", "loop", "md", "ram", "zram")
 
@@ -100,9 +104,8 @@ class CurveWindow:
             # Where nothing is new of what was there, all are asked for: some may have come.
             known = [one for one in _WANTED if one in self._values]
             is_answered = bool(known) and last - first < BUCKETS and self._ask(known, first, last)
-            # A machine without any sensor is the most frequent one that lacks something.
-            if not is_answered and not self._ask(_WANTED, first, last) and not self._ask(_WANTED[:-1], first, last):
-                self._ask_apart(_WANTED, first, last)
+            if not is_answered:
+                self._ask_for_all(first, last)
             self._is_known[first:last] = True
         self._is_known &= is_settled
         return [Curve(one.label, one.unit, self._values[one][shown].copy()) for one in _WANTED if one in self._values]
@@ -118,6 +121,14 @@ class CurveWindow:
         self._start_ns, self._step_ns = start_ns, step_ns
         end_ns = start_ns + _SIZE * step_ns
         self.gaps = [gap for gap in self.gaps if gap.end_ns > start_ns and gap.start_ns < end_ns]
+
+    def _ask_for_all(self, first: int, last: int) -> None:
+        """Ask for all curves; now, of those tables that rings have: that one is nowhere, only all files can tell."""
+        tables = self._archive.recent_tables(self._start_ns + (first - 2) * self._step_ns)
+        wanted = [one for one in _WANTED if tables is None or tables & one.tables]
+        # A machine without any sensor is the most frequent one that lacks something.
+        if not (wanted and self._ask(wanted, first, last)) and not self._ask(_WANTED[:-1], first, last):
+            self._ask_apart(_WANTED, first, last)
 
     def _ask_apart(self, wanted: Sequence[_Wanted], first: int, last: int) -> None:
         """Ask for curves together; where one that is not there hides the others, for halves of them."""

@@ -199,6 +199,15 @@ class Archive:
         self.warnings = census.warnings
         return sorted(extents)
 
+    def recent_tables(self, since_ns: int) -> frozenset[str] | None:
+        """The wide tables of which the recorder's rings have rows; no file is opened.
+
+        None where rings do not go back to a moment, UTC ns.
+        """
+        from sysmond.answers import wide  # noqa: PLC0415  who asks for long tables needs none of it
+
+        return wide.recent_tables(self.place, self._classes, since_ns, self.now().realtime_ns)
+
     def columns(self, table: str) -> list[tuple[str, str, str]]:
         """The columns that rows of a table may have: name, unit, what it is.
 

@@ -74,17 +74,43 @@ def _opened(place: Folders, classes: Collection[Sensitivity], when: Times | None
     :raises FileNotFoundError: where a file was merged or flushed meanwhile.
     """
     if when is not None and when.start_ns != -FOREVER_NS:
-        if ring_reach.may_have(place, classes, when.now_ns - when.start_ns):
-            span = when.start_ns - 2 * when.step_ns, when.end_ns
-            with suppress(Error), closing(Timeline(place, classes, span, of_rings=True)) as line:
-                return use(line)
-        margin_ns = 2 * max(when.step_ns, *TIERS_NS.values())
-        span = when.start_ns - margin_ns, when.end_ns + margin_ns
         # Whatever is refused, all files are asked: they may know better.
-        with suppress(Error), closing(Timeline(place, classes, span)) as line:
-            return use(line)
+        with suppress(Error):
+            return _of_some(place, classes, when, use)
     with closing(Timeline(place, classes)) as line:
         return use(line)
+
+
+def _of_some(place: Folders, classes: Collection[Sensitivity], when: Times, use: Callable[[Timeline], _T]) -> _T:
+    """Answer from rings, else from files near the range.
+
+    :raises OnlyAllError: where neither can say what is asked. :raises Error: as ``_opened``.
+    """
+    if ring_reach.may_have(place, classes, when.now_ns - when.start_ns):
+        span = when.start_ns - 2 * when.step_ns, when.end_ns
+        try:
+            with closing(Timeline(place, classes, span, of_rings=True)) as line:
+                return use(line)
+        except ring_reach.OnlyAllError:  # Files near the range have no more than rings, which have all of it.
+            raise
+        except Error:
+            pass
+    margin_ns = 2 * max(when.step_ns, *TIERS_NS.values())
+    span = when.start_ns - margin_ns, when.end_ns + margin_ns
+    with closing(Timeline(place, classes, span)) as line:
+        return use(line)
+
+
+def recent_tables(
+    place: Folders, classes: Collection[Sensitivity], since_ns: int, now_ns: int
+) -> frozenset[str] | None:
+    """The tables of which rings have rows; None where these do not have all since a moment (UTC)."""
+    if ring_reach.may_have(place, classes, now_ns - since_ns):
+        span = since_ns, now_ns
+        with suppress(Error, FileNotFoundError), closing(Timeline(place, classes, span, of_rings=True)) as line:
+            series = line.keys()
+            return frozenset(key.table for key in series)
+    return None
 
 
 def answer_from(line: Timeline, place: Folders, asked: SeriesQuestion) -> Result:

@@ -28,6 +28,10 @@ class TooLittleError(Error):
     """What was opened does not answer a question; everything there is may."""
 
 
+class OnlyAllError(TooLittleError):
+    """Nothing was opened that has rows of a table: only everything there is can tell whether anything has."""
+
+
 class RingBegin(NamedTuple):
     """From which boot time on a ring has all that its writer wrote; ``went_round``: it had more before."""
 

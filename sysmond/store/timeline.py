@@ -23,7 +23,7 @@ from sysmond.store.files import opening
 from sysmond.store.holdings import Damage, Files, Holdings, Place, Shelf, anew
 from sysmond.store.of_ring import ANY_TABLE, Hole, Recording, SeriesKey, Strand, of_snapshot
 from sysmond.store.ring_copies import RingCopies
-from sysmond.store.ring_reach import STAYING, RingBegin, TooLittleError, complete_since, was_set
+from sysmond.store.ring_reach import STAYING, OnlyAllError, RingBegin, TooLittleError, complete_since, was_set
 from sysmond.store.tracks import Lineage, Member, OpenedFile, Track, join
 
 
@@ -170,9 +170,11 @@ class Timeline:
         They may where anything is damaged, where a table is not in the outermost files that are open, where a gap
         may go on in those that are not, and where there are no rows of a table (``is_empty``).
 
-        :raises TooLittleError: where they may.
+        :raises OnlyAllError: where there are no rows of a table. :raises TooLittleError: where they may.
         """
-        if self._span is not None and (is_empty or not self._suffices(tables, gaps)):
+        if self._span is not None and is_empty:
+            raise OnlyAllError("files that are not open may have rows of a table")
+        if self._span is not None and not self._suffices(tables, gaps):
             raise TooLittleError("files that are not open may matter")
 
     def _suffices(self, tables: Collection[str], gaps: Iterable[Gap]) -> bool:

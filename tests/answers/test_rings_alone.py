@@ -194,6 +194,13 @@ def test_a_question_to_the_last_minutes_opens_no_file(tmp_path: Path, now_ns: in
     assert opened
 
 
+def test_which_tables_have_rows_is_answered_without_a_file(tmp_path: Path, now_ns: int, opened: list[str]) -> None:
+    recorder = recorded(tmp_path, now_ns)
+    assert recorder.machine.archive.recent_tables(recorder.begin_ns(120)) == frozenset({"disk", "slow"})
+    assert recorder.machine.archive.recent_tables(recorder.begin_ns(1200)) is None
+    assert not opened
+
+
 def test_a_writer_that_began_anew_left_files(tmp_path: Path, now_ns: int, opened: list[str]) -> None:
     """The ring that it had before was let go of, once it was sealed."""
     recorder = recorded(tmp_path, now_ns)

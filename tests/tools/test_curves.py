@@ -67,6 +67,20 @@ def test_what_nobody_would_notice_is_no_spike() -> None:
     assert found.number == 40
 
 
+def test_only_tables_that_rings_have_are_asked_for(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    select = Archive.select
+    asked: list[str] = []
+
+    def noted(self: Archive, *patterns: str, **others: object) -> object:
+        asked.extend(patterns)
+        return select(self, *patterns, **others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Archive, "select", noted)
+    monkeypatch.setattr(Archive, "recent_tables", lambda *_: frozenset({"cpu", "disk"}))
+    assert CurveWindow(Archive(folders)).at(STALL_NS - 300 * SECOND_NS, 10 * SECOND_NS, NOW_NS)
+    assert {pattern.partition("/")[0] for pattern in asked} == {"cpu", "disk"}
+
+
 def test_that_a_machine_has_no_sensors_is_no_warning(folders: Folders) -> None:
     window = CurveWindow(Archive(folders))
     assert window.at(STALL_NS - 300 * SECOND_NS, 10 * SECOND_NS, NOW_NS)
