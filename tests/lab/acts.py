@@ -190,7 +190,7 @@ def what_must_go_on_is_not_frozen(made: Container) -> None:
     made.run("sh", "-c", f"mkdir -p {ALONE.rpartition('/')[0]} && printf '[Service]\\nPrivateNetwork=yes\\n' >{ALONE}")
     made.run("systemctl", "daemon-reload")
     made.run("systemctl", "start", "ssh.service")
-    made.run("sysmonctl", "status")  # The bus part is there while it is asked.
+    made.run("systemctl", "start", "sysmond-bus.service")  # It is there for a minute after it was asked.
     units = (*VITAL, *(f"sysmond-{part}.service" for part in RESIDENTS))
     try:
         for user in ("ann", "root"):
