@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -480,7 +481,7 @@ def test_the_end_says_whether_the_daemon_went_in_good_order(machine: Machine, mo
     writer.tick(range(100, 110))
     assert [gap.cause for gap in machine.archive.select(READ, raw=True).gaps] == [Cause.DAEMON_DOWN]
     writer.ring.close()
-    span = {"start": NOON_NS + 100 * SECOND_NS, "end": NOON_NS + 120 * SECOND_NS}
+    span: dict[str, Any] = {"start": NOON_NS + 100 * SECOND_NS, "end": NOON_NS + 120 * SECOND_NS}
     (gap,) = machine.archive.select(READ, **span, raw=True).gaps
     assert (gap.cause, gap.start_ns) == (Cause.CLEAN_SHUTDOWN, NOON_NS + 110 * SECOND_NS)
     monkeypatch.setattr(clock, "boot_id", lambda: OLDER)
@@ -499,7 +500,7 @@ def test_a_slow_table_that_is_on_time_has_no_gap_at_the_end(machine: Machine, mo
 @pytest.mark.parametrize("start_s", [None, 99.9, 100, 100.25])
 def test_a_rate_that_has_no_reading_before_its_first_one_has_a_gap(machine: Machine, start_s: float | None) -> None:
     machine.start(99).tick(100.25 + second for second in range(10))
-    span = {} if start_s is None else {"start": NOON_NS + round(start_s * SECOND_NS)}
+    span: dict[str, Any] = {} if start_s is None else {"start": NOON_NS + round(start_s * SECOND_NS)}
     span["end"] = NOON_NS + 110 * SECOND_NS
     both = machine.archive.select(READ, QUEUE, **span)
     assert np.flatnonzero(np.isnan(both.columns[0].values)).tolist() == [both.times_ns.searchsorted(NOON_NS + 10**11)]
@@ -507,7 +508,8 @@ def test_a_rate_that_has_no_reading_before_its_first_one_has_a_gap(machine: Mach
         Gap(NOON_NS + 99_250_000_000, NOON_NS + 100_250_000_000, "disk", Cause.BEFORE_RECORDING)
     ]
     # Where a step has a second reading, it has a value; gauges need no reading before, and what is stored none either.
-    for said in ({"step": "5s"}, {"raw": True}):
+    asked: tuple[dict[str, Any], ...] = ({"step": "5s"}, {"raw": True})
+    for said in asked:
         assert machine.archive.select(READ, **{**span, "start": NOON_NS + 100 * SECOND_NS}, **said).gaps == ()
     assert machine.archive.select(QUEUE, **{**span, "start": NOON_NS + 100 * SECOND_NS}).gaps == ()
 
