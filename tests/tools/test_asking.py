@@ -66,7 +66,7 @@ def test_every_command_line_of_the_guide_is_answered(
     if any(word.startswith("--state-dir") for word in words):
         # What the example before it has written.
         done = recorder.extract("cpu", "--sample=1min", "--output-file=hour.h5")
-        assert (done.code, done.err) == (0, "")
+        assert done.code == 0
         done = recorder.extract_from(*words)
     else:
         done = recorder.extract(*words)

@@ -156,18 +156,24 @@ def of_first_readings(
     """
     paths = {series_path(*key) for key in rates}
     for table in sorted({key.table for key in rates}):
-        tracks = [track for track in line.tracks if boot in {None, track.lineage.boot} and table in track.tables]
-        if not tracks:
-            continue
-        first_ns, interval_ns = min(
-            (line.moment_ns(track.lineage.boot, track.first_ns), track.lineage.interval_ns) for track in tracks
-        )
-        at = int(np.searchsorted(result.times_ns, first_ns, "right")) - 1
-        if at < 0 or first_ns >= int(result.times_ns[at]) + result.step_ns:
-            continue
-        mine = [one for one in result.columns if one.path in paths and one.path.startswith(f"{table}/")]
-        is_told = any(gap.table == table and gap.start_ns < first_ns <= gap.end_ns for gap in known)
-        if np.isnan([column.values[at] for column in mine]).all() and not is_told:
+        for gap in before_first(line, boot, table, known):
+            at = int(np.searchsorted(result.times_ns, gap.end_ns, "right")) - 1
+            if at < 0 or gap.end_ns >= int(result.times_ns[at]) + result.step_ns:
+                continue
+            mine = [one for one in result.columns if one.path in paths and one.path.startswith(f"{table}/")]
+            if np.isnan([column.values[at] for column in mine]).all():
+                yield gap
+
+
+def before_first(line: "Timeline", boot: str | None, table: str, known: Collection[Gap]) -> Iterator[Gap]:
+    """The interval before the first reading of a table; nothing where a known gap has it."""
+    firsts = [
+        (line.moment_ns(track.lineage.boot, track.first_ns), track.lineage.interval_ns)
+        for track in line.tracks
+        if boot in {None, track.lineage.boot} and table in track.tables
+    ]
+    for first_ns, interval_ns in sorted(firsts)[:1]:
+        if not any(gap.table == table and gap.start_ns < first_ns <= gap.end_ns for gap in known):
             yield Gap(first_ns - interval_ns, first_ns, table, Cause.BEFORE_RECORDING)
 
 

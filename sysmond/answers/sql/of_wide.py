@@ -41,6 +41,12 @@ def of_rows(
     return _relation(name, types, named, derived)
 
 
+def has_rates(metrics: Iterable[Metric], relation: SqlTable) -> bool:
+    """Whether a relation has what a counter grew by since the reading before."""
+    counters = [metric.name for metric in metrics if metric.semantics is Semantics.COUNTER]
+    return any(name in relation.types or name + RATE in relation.types for name in counters)
+
+
 def of_buckets(
     name: str, metrics: Sequence[Metric], named: Collection[str] | None, derived: Iterable[str] = ()
 ) -> SqlTable:

@@ -330,7 +330,11 @@ class _Source:
                     self._insert(relation, pieces)
                     when = self._times._replace(start_ns=span[0], end_ns=span[1])
                     keys = [key for key in line.keys(boot) if key.table == table]
-                    known += wide.gaps_within(line, self._folders, {table}, when, boot, gaps_read, keys)
+                    inside = wide.gaps_within(line, self._folders, {table}, when, boot, gaps_read, keys)
+                    known += inside
+                    if not step and of_wide.has_rates(mine, relation):
+                        before = gaps.before_first(line, boot, table, inside)
+                        known += [gap for gap in before if span[0] <= gap.end_ns < span[1]]
                     line.demand([table], known)
                     self.is_restricted = self.is_restricted or table in line.restricted
         line.demand((), (), is_empty=bool(set(left) - set(filled)))
