@@ -300,7 +300,7 @@ class FileStretch(hdf5.OpenFile, Stretch):
         )
         _check_about(about)
         readings, self._keys, self._rows = (_Group(root, name) for name in ("readings", "keys", "rows"))
-        ticks, full, lost, walked = (readings.read(name) for name in ("tick", "full", "lost", "walked"))
+        ticks, full, lost, walked = (_once(readings.read(name)) for name in ("tick", "full", "lost", "walked"))
         invariants.check_ticks("readings", ticks)
         invariants.Claims(0).add(ticks, 0, layout.interval_ns)
         if ((full != 0) & (full != 1)).any() or (lost < 0).any():
@@ -490,6 +490,13 @@ class ReopenedStretch(Stretch):
 
     def _find_resets(self, name: str) -> Resets:
         return self._file.resets(name)
+
+
+def _once(values: Int64Array) -> Int64Array:
+    """The same; where all are one number, as of readings most often, that number takes no memory but once."""
+    if len(values) and (values == values[0]).all():
+        return np.broadcast_to(values[0], values.shape)
+    return values
 
 
 def _read_resets(root: Node, table: Table, keys: int, readings: int) -> dict[str, Resets]:

@@ -193,13 +193,15 @@ class MemoryStretch(Stretch):
         """Sort the rows. ``at``: the reading of each, int64[row]; ``columns``: gives a metric of all, int64[row]."""
         unsorted = {name: columns(name) for name in key_of(about.table)}
         order, begins = sorted_by_key([*unsorted.values()], at)
-        keys = {name: column[order][begins] for name, column in unsorted.items()}
+        keys = {name: column[order[begins]] for name, column in unsorted.items()}
         super().__init__(about, readings, keys, np.diff(begins, append=len(order)))
         self._readings = readings
         self._columns = columns
         self._ends: Int64Array = self.begins + self.counts - 1
-        self._at = at[order]
-        self._order = order
+        # Those of files lie in order already: nothing says it a second time then.
+        is_sorted = bool((order[1:] > order[:-1]).all())
+        self._at = at if is_sorted else at[order]
+        self._order = None if is_sorted else order
         self._texts = texts
 
     def with_about(self, about: About) -> "MemoryStretch":
@@ -221,15 +223,19 @@ class MemoryStretch(Stretch):
         """The values of a metric, of these keys."""
         if name in self.keys:
             return np.repeat(self.keys[name][keys], self.counts[keys])
-        return self._columns(name)[self._order[rows_of(self, keys)]]
+        return self._of_rows(name, rows_of(self, keys))
 
     def first(self, name: str) -> Int64Array:
         """With what each key begins."""
-        return self.keys[name] if name in self.keys else self._columns(name)[self._order[self.begins]]
+        return self.keys[name] if name in self.keys else self._of_rows(name, self.begins)
 
     def last(self, name: str) -> Int64Array:
         """With what each key ends."""
-        return self.keys[name] if name in self.keys else self._columns(name)[self._order[self._ends]]
+        return self.keys[name] if name in self.keys else self._of_rows(name, self._ends)
+
+    def _of_rows(self, name: str, rows: slice | Int64Array) -> Int64Array:
+        values = self._columns(name)
+        return values[rows].copy() if self._order is None else values[self._order[rows]]
 
     def peak(self, name: str) -> Int64Array:
         """The largest value of a gauge at each key."""
