@@ -18,8 +18,6 @@ from sysmond.store.stretches.stretch import About, MemoryStretch, Readings, Stre
 # So many rows are in memory around a window, or fewer; how many windows they go on to either side of it.
 AROUND_ROWS = 64 * 1024
 AROUND_WINDOWS = 16
-# So many rows of a file are read at once to find those: memory that was used once stays with the process.
-BATCH_ROWS = 64 * 1024
 # Of so many files columns stay in memory.
 RECENT_MAX = 8
 
@@ -72,7 +70,7 @@ def _pieces(
 ) -> Iterator[tuple[slice, Int64Array, Int64Array, Int64Array]]:
     """Some keys, which of their rows hold, at which reading each stands, and until when the keys with rows are seen."""
     seen = stretch.seen()
-    for keys in stretch.batches(BATCH_ROWS):
+    for keys in stretch.batches():
         at = stretch.tick_index(keys)
         is_within = (at >= begin) & (at < end)
         if lasts(stretch.table):

@@ -72,8 +72,8 @@ class Joined(Stretch):
         """The texts, by code."""
         return self._texts
 
-    def batches(self, _rows: int | None = None, /) -> Iterator[slice]:
-        """The keys, some at a time, as the members' rows are worked on."""
+    def batches(self) -> Iterator[slice]:
+        """The keys, some at a time."""
         yield from (slice(low, high) for low, high in pairwise(self._edges))
 
     def tick_index(self, keys: slice = ALL) -> Int64Array:

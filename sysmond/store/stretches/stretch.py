@@ -160,13 +160,12 @@ class Stretch(ABC):
             found = Resets(*(np.concatenate(pair) for pair in zip(found, mine, strict=True)))
         return found
 
-    def batches(self, rows: int | None = None, /) -> Iterator[slice]:
-        """The keys, some at a time: with so many rows, usually as are worked on at once, or one key."""
-        rows = rows or BATCH_ROWS
+    def batches(self) -> Iterator[slice]:
+        """The keys, some at a time: with so many rows as are worked on at once, or one key."""
         ends = self.begins + self.counts
         start = 0
         while start < len(ends):
-            stop = int(np.searchsorted(ends, self.begins[start] + rows, "right"))
+            stop = int(np.searchsorted(ends, self.begins[start] + BATCH_ROWS, "right"))
             stop = max(stop, start + 1)
             yield slice(start, stop)
             start = stop
