@@ -206,7 +206,12 @@ def test_a_reset_is_how_the_boot_before_ended(
     recorder: Recorder, outside: Outside, request: pytest.FixtureRequest
 ) -> None:
     if AGAIN.exists():
-        (event,) = (event for event in Archive(recorder.folders).events() if event.kind == "boot ended")
+
+        def ended() -> list[Event]:
+            return [event for event in Archive(recorder.folders).events() if event.kind == "boot ended"]
+
+        wait_until(ended, recorder.said)  # The first flush tells it, once the recorder has said that it is there.
+        (event,) = ended()
         print(event)
         assert (event.subject, event.known_from) == ("unknown", "")
         return
