@@ -558,7 +558,10 @@ def _extract(archive: Queryable, options: argparse.Namespace, chosen: str) -> tu
         summary=options.summary,
     )
     _write(archive, result, options, chosen)
-    notes = [*_style(options, chosen).beginning(result.gaps), *result.notes]
+    # Of what is answered without a start, recording begins where the answer does.
+    is_asked = options.start is not None or not len(result.times_ns)
+    beginning = _style(options, chosen).beginning(result.gaps, result.times_ns) if is_asked else []
+    notes = [*beginning, *result.notes]
     return list(dict.fromkeys((*archive.warnings, *result.warnings))), notes
 
 

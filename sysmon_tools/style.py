@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sysmond.base.event_kinds import is_minor
 from sysmond.base.model import Cause
-from sysmond.base.timespec import Notation, format_time
+from sysmond.base.timespec import FOREVER_NS, Notation, format_time
 
 if TYPE_CHECKING:
     from sysmon_tools.grid import Display
-    from sysmond.base.result import Event, Gap
+    from sysmond.base.result import Event, Gap, Int64Array
 
 
 class Style(NamedTuple):
@@ -43,7 +43,12 @@ class Style(NamedTuple):
         """Write one point in time."""
         return format_time(time_ns, self.notation, self.zone)
 
-    def beginning(self, gaps: "Iterable[Gap]") -> list[str]:
-        """Say when recording begins, where a range begins before that; nothing where it does not."""
-        begins_ns = [gap.end_ns for gap in gaps if gap.cause is Cause.BEFORE_RECORDING]
+    def beginning(self, gaps: "Iterable[Gap]", times_ns: "Int64Array | None" = None) -> list[str]:
+        """Say when recording begins, where a range begins before that; nothing where it begins with it.
+
+        Then only the interval before the first reading is a gap, which begins before the steps of the answer do.
+        ``times_ns``: of those, int64[step].
+        """
+        first_ns = -FOREVER_NS if times_ns is None or not len(times_ns) else int(times_ns[0])
+        begins_ns = [gap.end_ns for gap in gaps if gap.cause is Cause.BEFORE_RECORDING and gap.start_ns >= first_ns]
         return [f"recording begins at {self.time(min(begins_ns))}"] if begins_ns else []

@@ -236,7 +236,7 @@ def run(archive: "Archive", options: argparse.Namespace, chosen: str, style: "St
     _write(answer, options, chosen, style)
     # Of one process it is told from its own start on, which may be earlier: nobody asked for that.
     is_asked = options.start is not None or options.pid is None
-    beginning = style.beginning(answer.gaps) if is_asked else []
+    beginning = style.beginning(answer.gaps, answer.times_ns) if is_asked else []
     return list(answer.warnings), [*beginning, *answer.notes]
 
 
@@ -505,14 +505,17 @@ def _sql(archive: "Archive", options: argparse.Namespace, chosen: str, style: "S
 
     answer = archive.sql(options.sql, start=options.start, end=options.end, boot=options.boot)
 
+    # Of all that there is, recording begins where it does.
+    is_asked = options.start is not None or options.end is not None
+    beginning = style.beginning(answer.gaps) if is_asked else []
     is_restricted = answer.sensitivity is Sensitivity.RESTRICTED
     if chosen in ARROW_FORMATS:
         put_file(answer, options.output_file, chosen, is_restricted=is_restricted)
-        return list(answer.warnings), style.beginning(answer.gaps)
+        return list(answer.warnings), beginning
 
     def shown(cell: object) -> object:
         return style.time(cell.time_ns) if isinstance(cell, SqlTime) else cell
 
     rows = [list(map(shown, row)) for row in answer.rows]
     show(answered(chosen, answer.names, rows, answer, style), options.output_file, style, is_restricted=is_restricted)
-    return list(answer.warnings), style.beginning(answer.gaps)
+    return list(answer.warnings), beginning

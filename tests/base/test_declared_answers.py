@@ -59,8 +59,11 @@ def test_a_good_declaration_is_accepted() -> None:
 @pytest.mark.parametrize("table", OURS, ids=lambda table: table.name)
 def test_what_old_files_do_not_say_is_what_our_tables_declare(table: Table) -> None:
     declared_answers.check(table)
+    declared = answers_of(table)
+    if declared.ended_by is not None:  # Their rows do not say what remains.
+        declared = declared._replace(ended_by=declared.ended_by._replace(remains=()))
     assert table.answers is not None
-    assert answers_of(table._replace(answers=None)) == answers_of(table)
+    assert answers_of(table._replace(answers=None)) == declared
 
 
 @pytest.mark.parametrize("answers", [None, Answers(), GOOD, *(each.answers for each in OURS)])

@@ -73,7 +73,7 @@ import sys
 import sysmond.commands.fsck
 from sysmond import __main__
 from sysmond.machine import memory
-memory.DATA_BYTES_MAX = 4 << 20
+memory.DATA_BYTES_MAX = 2 << 20
 sys.exit(__main__.main(sys.argv[1:]))
 """
 JOB = """
@@ -100,7 +100,7 @@ def test_a_check_names_what_it_has_no_room_for_and_goes_on(folders: Folders) -> 
     assert done.stdout.count("\n") == 3, done
     first, second, last = done.stdout.splitlines()
     assert last == "2 files read, 2 damaged or unreadable"
-    assert first == f"{large}: refused: takes more memory than the 4 MiB allowed; left as it is"
+    assert first == f"{large}: refused: takes more memory than the 2 MiB allowed; left as it is"
     assert second.startswith(f"{behind}: damaged: ")
     assert (done.returncode, done.stderr) == (3, "")
 

@@ -175,7 +175,7 @@ def test_without_a_path_everything_is_meant(archive: FakeArchive) -> None:
         (["--from=tody"], "time 'tody': not understood; did you mean today"),
         (["--from="], "time '': not understood"),
         (["--to=2025-02-30"], "time '2025-02-30': day is out of range for month"),
-        (["--sample=0s"], "step '0s': not between"),
+        (["--sample=0s"], "step '0s': expected 1 ns to 100 years"),
         (["--sample=fast"], "step 'fast': not understood"),
         (["--utc", "--epoch"], "--utc and --epoch: expected only one of them"),
         (["--raw", "--sample=1s"], "--raw gives every tick"),
@@ -232,8 +232,14 @@ def test_a_range_before_the_first_row_says_when_recording_begins(
     archive.gaps = tuple(
         Gap(START_NS, START_NS + after * SECOND_NS, table, Cause.BEFORE_RECORDING) for table, after in since.items()
     )
-    assert extract.main(["memory", "disk", "--utc"]) == 0
+    assert extract.main(["memory", "disk", "--utc", "--from=2023-11-14"]) == 0
     assert capsys.readouterr().err == "sysmon-extract: recording begins at 2023-11-14T22:13:21Z\n"
+    assert extract.main(["memory", "disk", "--utc"]) == 0
+    assert capsys.readouterr().err == ""
+    # Asked from the first reading on, only what counters grew by before it is not known.
+    archive.gaps = (Gap(START_NS - 1, START_NS, "memory", Cause.BEFORE_RECORDING),)
+    assert extract.main(["memory", "disk", "--utc", "--from=2023-11-14"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

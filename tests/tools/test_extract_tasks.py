@@ -172,7 +172,7 @@ def test_exits_begin_with_what_everybody_asks_for(run: Run) -> None:
     done = run("exits", FROM, TO, "--format=csv", "--no-comments")
     assert done.out.startswith("time,pid,comm,exe,start,end,signal_name,exit_code,signal,")
     assert [(row["pid"], row["exit_code"], row["signal_name"], row["end"]) for row in done.rows] == [
-        ("50", "0", "SIGKILL", "2025-03-01T11:01:43.900Z"),
+        ("50", "", "SIGKILL", "2025-03-01T11:01:43.900Z"),
         ("9", "3", "", "2025-03-01T11:01:48.700Z"),
     ]
     # One line a process, whatever it calls itself, and no escape of a terminal.
