@@ -115,7 +115,10 @@ def _join(value: Any) -> Join:  # noqa: ANN401  as above
 
 def _ending(value: Any) -> Ending:  # noqa: ANN401  as above
     table, by, columns, *later = _list(value)
-    return Ending(_text(table), _pairs(by), _names(columns), _names(later[0]) if later else ())
+    remains = _names(later[0]) if later else ()
+    if len(remains) not in {0, REMAINS}:
+        raise ValueError(f"{_kind(remains)}; expected one of {REMAINS}, or none")
+    return Ending(_text(table), _pairs(by), _names(columns), remains)
 
 
 _SHAPES: Mapping[str, Callable[[Any], Any]] = {
@@ -359,7 +362,7 @@ def within(answers: Answers, table: Table) -> Answers:
     ending = answers.ended_by
     if ending is not None:
         ending = ending._replace(columns=tuple(name for name in ending.columns if name not in own))
-        if not own.issuperset(ending.remains[:1]):
+        if not {metric.name for metric in table.metrics if metric.is_text}.issuperset(ending.remains[:1]):
             ending = ending._replace(remains=())
         ending = ending if _is_ended(table, ending) else None
     cut = answers._replace(

@@ -131,9 +131,11 @@ class PackageRuns:
 
     def _lines(self, host: Host) -> Iterator[str]:
         """What was written since the last reading; of a log that was rotated meanwhile the end of the old one, too."""
+        rest = self._rest
         for piece in self._pieces(host):
-            whole, _, self._rest = (self._rest + piece).rpartition(b"\n")
+            whole, _, rest = (rest + piece).rpartition(b"\n")
             yield from whole.decode("utf-8", "backslashreplace").split("\n")
+        self._rest = rest  # Only now: what failed is read again from where it began.
 
     def _pieces(self, host: Host) -> Iterator[bytes]:
         inode, offset = self._file or (0, 0)

@@ -40,12 +40,13 @@ class Zombies:
             return b""
         came = [(head[0], head[1], head[-1]) for head in PROCESS_HEAD.iter_unpack(rows)]
         began = {pid: start_ns for start_ns, pid, _ in came}
+        # Of whom this pass gave a row, only the next one asks: a reading has one row of a process.
+        before = [key for key in self._rows if began.get(key[1]) != key[0]]
+        last = [self._rows.pop(key) for key in before if key[1] in began or not _is_there(key[1])]
         for number, (start_ns, pid, state) in enumerate(came):
             key = start_ns, pid
             if state == _ZOMBIE and (key in self._rows or len(self._rows) < FOLLOWED_MAX):
                 self._rows[key] = bytes(rows[number * _ROW_BYTES : (number + 1) * _ROW_BYTES])
-        went = [key for key in self._rows if began.get(key[1], key[0]) != key[0] or not _is_there(key[1])]
-        last = [self._rows.pop(key) for key in went]
         return b"".join(row[:_STATE_AT] + _GONE + row[_STATE_AT + 1 :] for row in last)
 
 

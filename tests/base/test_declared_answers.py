@@ -74,6 +74,25 @@ def test_it_is_read_as_it_is_spelled(answers: Answers | None) -> None:
         assert declared_answers.read(json.dumps({**json.loads(spelled), "of_a_later_version": 1})) == answers
 
 
+@pytest.mark.parametrize("remains", [["state"], ["state", "Z"], ["state", "Z", "X", "x"], [1, 2, 3], "Z"])
+def test_what_a_file_says_of_what_remains_is_checked(remains: object) -> None:
+    said = json.dumps({"ended_by": ["exits", [["pid", "pid"], ["start", "start"]], [], remains]})
+    with pytest.raises(ValueError, match="expected"):
+        declared_answers.read(said)
+
+
+def test_what_remains_is_told_by_a_text() -> None:
+    (processes,) = [table for table in OURS if table.name == "process"]
+    assert processes.answers is not None
+    assert processes.answers.ended_by is not None
+    wrong = processes.answers._replace(ended_by=processes.answers.ended_by._replace(remains=("nice", "1", "2")))
+    with pytest.raises(UsageError, match="expected one of its text metrics"):
+        declared_answers.check(processes._replace(answers=wrong))
+    cut = declared_answers.within(wrong, processes)
+    assert cut.ended_by is not None
+    assert cut.ended_by.remains == ()
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

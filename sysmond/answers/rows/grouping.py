@@ -95,11 +95,9 @@ def _narrowed(cells: Cells) -> Cells:
     """The same with integers in the fewest bytes, in the same order: those by which rows are put together are many."""
     if isinstance(cells, Words):
         return cells._replace(codes=narrowest(cells.codes))
-    return (
-        cells
-        if cells.values.dtype == np.float64
-        else cells._replace(values=narrowest(cells.values.astype(np.int64, copy=False)))
-    )
+    if cells.values.dtype == np.float64:
+        return cells
+    return cells._replace(values=narrowest(cells.values.astype(np.int64, copy=False)))
 
 
 def _widened(cells: Cells) -> Cells:
