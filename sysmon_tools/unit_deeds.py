@@ -129,7 +129,7 @@ async def _freeze_unit(systemd: "_Systemd", target: GroupTarget, for_s: int) -> 
     try:
         await _refuse_vital(target, path)  # Somebody may have been asked for a password meanwhile.
         await systemd.freeze(target.unit)
-        await systemd.check_armed(target.unit)  # So he may have been between the two.
+        await systemd.check_armed(target.unit)  # And between these two, too.
     except Error:
         with suppress(UnavailableError):  # Its timer is still there then.
             await systemd.undo(target.unit)
