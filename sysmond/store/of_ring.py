@@ -38,6 +38,7 @@ from sysmond.ring.frame import (
     RELATION,
     ROWS,
     TEXT,
+    VALUE_MAX,
     decode_absence,
     decode_clock,
     decode_event,
@@ -348,6 +349,25 @@ def sense_of(snapshot: Snapshot) -> Iterator[None]:
 
 
 _OPENING = np.dtype(list(zip(OPENING_FIELDS, OPENING.format[1:], strict=True)))
+_HEAD_FIELDS = ("records", "flags", "lost", "walked")
+_RECORDS_HEAD = np.dtype(list(zip(_HEAD_FIELDS, RECORDS_HEAD.format[1:], strict=True)))
+
+
+class RecordFrames(NamedTuple):
+    """The frames of records of a copy, in order, each int64[frame].
+
+    ``place``, ``stop``: where in the image each begins, and where its payload ends. ``records``, ``flags``, ``lost``,
+    ``walked``: what its head says.
+    """
+
+    place: Int64Array
+    stop: Int64Array
+    layout: Int64Array
+    tick_ns: Int64Array
+    records: Int64Array
+    flags: Int64Array
+    lost: Int64Array
+    walked: Int64Array
 
 
 class ExplainedRing:
@@ -497,14 +517,27 @@ class ExplainedRing:
         is_lost |= ((self._kinds == ABSENCE) | (self._kinds == RECORDS)) & ~np.isin(idents, list(self.layouts))
         return np.flatnonzero(is_lost)
 
-    def places(self, kind: int) -> list[int]:
-        """Where in the image each frame of a kind begins."""
-        places: list[int] = self._places[self._kinds == kind].tolist()
-        return places
+    def records(self) -> RecordFrames:
+        """The frames of records.
+
+        :raises ValueError: where one has no head, or one that nobody wrote.
+        """
+        at = np.flatnonzero(self._kinds == RECORDS)
+        frames, place = self._frames[at], self._places[at]
+        stop = place + frames["length"] - (-frames["remainder"].astype(np.int64) & 7)
+        if (stop < place + FRAME_BYTES + RECORDS_HEAD.size).any():
+            raise ValueError("records without a head")
+        words = (place + FRAME_BYTES)[:, None] // 8 + np.arange(RECORDS_HEAD.size // 8)
+        head = self._words[words].view(_RECORDS_HEAD)[:, 0]
+        if (np.maximum(head["lost"], head["walked"]) > VALUE_MAX).any():
+            raise ValueError("records that are more than any machine has")
+        said = (frames["ident"], frames["tick_ns"], *(head[name] for name in _HEAD_FIELDS))
+        return RecordFrames(place, stop, *(column.astype(np.int64) for column in said))
 
     def _payloads(self, kind: int) -> Iterator[tuple[int, int, bytes]]:
         """Id, tick and payload of every frame of a kind."""
-        for place in self.places(kind):
+        places: list[int] = self._places[self._kinds == kind].tolist()
+        for place in places:
             yield self._snapshot.frame(place)[1:]
 
     def _explaining(self, kind: int) -> dict[int, bytes]:

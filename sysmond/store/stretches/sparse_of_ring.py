@@ -7,8 +7,8 @@ one, and so does the one from before that comes again.
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -18,11 +18,10 @@ from sysmond.base.model import ABSENT, Table
 from sysmond.base.result import Array, Int64Array
 from sysmond.base.wall_clock import ALWAYS_NS
 from sysmond.records import REFERENCE, codes
-from sysmond.ring.frame import FRAME_BYTES, FULL, MORE, RECORDS, RECORDS_HEAD
+from sysmond.ring.frame import FRAME_BYTES, FULL, MORE, RECORDS_HEAD
 from sysmond.ring.snapshot import Snapshot
-from sysmond.ring.walk import frame_at
 from sysmond.store.coding.integers import is_beyond
-from sysmond.store.of_ring import ExplainedRing, sense_of
+from sysmond.store.of_ring import ExplainedRing, RecordFrames, sense_of
 from sysmond.store.stretches.stretch import About, Incarnation, MemoryStretch, Readings, lasts
 
 _TOKEN = re.compile(r"(\d*)([xbBhHiIqQs])")
@@ -33,7 +32,7 @@ class RingReading(NamedTuple):
     """One reading in a ring: where it is, and what its frames say.
 
     ``offset``: logical offset of its first frame. ``ended``: its last piece is there; else its writer is at it, or
-    died.
+    died. ``frames``: the numbers of its frames.
     """
 
     layout: int
@@ -43,7 +42,7 @@ class RingReading(NamedTuple):
     lost: int
     walked: int
     ended: bool
-    frames: tuple[int, ...]
+    frames: range
 
 
 def record_type(table: Table) -> np.dtype[Any]:
@@ -89,7 +88,8 @@ class LongRing:
             self._layouts = {
                 ident: declared for ident, declared in ring.layouts.items() if declared.table.packing is not None
             }
-            self.readings = _readings(snapshot, ring.places(RECORDS))
+            self._frames = ring.records()
+        self.readings = _readings(snapshot, self._frames)
         self.damage = self._recording.damage
         self.is_lasting = any(lasts(layout.table) for layout in self._layouts.values())
 
@@ -126,58 +126,51 @@ class LongRing:
                 self._snapshot.path,
             )
             with sense_of(self._snapshot):
-                made = _stretch(self._snapshot, about, mine)
+                made = _stretch(self._snapshot.image, self._frames, about, mine)
             yield made
 
 
-def _readings(snapshot: Snapshot, places: Iterable[int]) -> list[RingReading]:
-    pieces: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
-    for place in places:
-        _, stop, _, ident, tick_ns = frame_at(snapshot.image, place)
-        if stop < place + FRAME_BYTES + RECORDS_HEAD.size:
-            raise ValueError("records without a head")
-        _, flags, lost, walked = RECORDS_HEAD.unpack_from(snapshot.image, place + FRAME_BYTES)
-        pieces.setdefault((tick_ns, ident), []).append((place, flags, lost, walked))
-    readings: list[RingReading] = []
-    before = -1  # Where the last frame of the reading before begins.
-    for (tick_ns, ident), frames in sorted(pieces.items(), key=lambda piece: piece[1][0][0]):
-        begins = tuple(frame[0] for frame in frames)
-        ended = not frames[-1][1] & MORE
-        is_whole = ended and not any(before < damaged < begins[-1] for damaged, _ in snapshot.damages)
-        has_all = is_whole and bool(readings or not snapshot.lost)
-        full = bool(frames[0][1] & FULL) and has_all
-        lost, walked = sum(frame[2] for frame in frames), frames[-1][3]
-        offset = snapshot.begin_offset + begins[0]
-        readings.append(RingReading(ident, offset, tick_ns, full, lost, walked, ended, begins))
-        before = begins[-1]
-    return readings
+def _readings(snapshot: Snapshot, frames: RecordFrames) -> list[RingReading]:
+    """Frames of one layout and tick that follow each other are one reading."""
+    if not len(frames.place):
+        return []
+    first = 1 + np.flatnonzero(np.diff(frames.tick_ns) | np.diff(frames.layout))
+    first, stop = np.r_[0, first], np.r_[first, len(frames.place)]
+    ended = frames.flags[stop - 1] & MORE == 0
+    has_all = ended.copy()
+    before, last = np.r_[-1, frames.place[stop - 1][:-1]], frames.place[stop - 1]
+    for damaged, _ in snapshot.damages:
+        has_all &= (damaged <= before) | (damaged >= last)
+    has_all[0] &= not snapshot.lost
+    columns = (
+        frames.layout[first],
+        snapshot.begin_offset + frames.place[first],
+        frames.tick_ns[first],
+        (frames.flags[first] & FULL != 0) & has_all,
+        np.add.reduceat(frames.lost, first),
+        frames.walked[stop - 1],
+        ended,
+    )
+    return list(map(RingReading, *(column.tolist() for column in columns), map(range, first.tolist(), stop.tolist())))
 
 
-def _stretch(snapshot: Snapshot, about: About, readings_of: list[RingReading]) -> MemoryStretch:
+def _stretch(image: bytes, frames: RecordFrames, about: About, readings_of: list[RingReading]) -> MemoryStretch:
     kind = record_type(about.table)
-    plain = np.dtype((np.void, kind.itemsize))  # Copied as they are, and not field by field.
-    pieces, blobs, at = [np.empty(0, plain)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for number, reading in enumerate(readings_of):
-        for place in reading.frames:
-            _, stop, *_ = frame_at(snapshot.image, place)
-            (count, *_) = RECORDS_HEAD.unpack_from(snapshot.image, place + FRAME_BYTES)
-            begin = place + FRAME_BYTES + RECORDS_HEAD.size
-            blob = begin + count * kind.itemsize
-            if blob > stop:
-                raise ValueError(f"{count} records of {about.table.name} in {stop - place - FRAME_BYTES} bytes")
-            pieces.append(np.frombuffer(snapshot.image, plain, count, begin))
-            blobs.append(np.full(count, blob, np.int64))
-            at.append(np.full(count, number, np.int64))
-    rows = np.concatenate(pieces).view(kind)
-    ticks = np.array([reading.tick_ns for reading in readings_of], np.int64)
+    at = np.fromiter(chain.from_iterable(reading.frames for reading in readings_of), np.int64)
+    counts, begin = frames.records[at], frames.place[at] + FRAME_BYTES + RECORDS_HEAD.size
+    blob = begin + counts * kind.itemsize
+    if (blob > frames.stop[at]).any():
+        raise ValueError(f"more records of {about.table.name} than bytes")
+    rows = np.frombuffer(b"".join(map(image.__getitem__, map(slice, begin.tolist(), blob.tolist()))), kind)
     axis = Readings(
-        ticks,
+        np.array([reading.tick_ns for reading in readings_of], np.int64),
         np.array([reading.full for reading in readings_of], np.bool_),
         np.array([reading.lost for reading in readings_of], np.int64),
         np.array([reading.walked for reading in readings_of], np.int64),
     )
-    records = _records(about.table, rows, snapshot.image, np.concatenate(blobs))
-    return MemoryStretch(about, axis, np.concatenate(at), records.column, records.texts)
+    of_frame = np.repeat(np.arange(len(readings_of)), [len(reading.frames) for reading in readings_of])
+    records = _records(about.table, rows, image, np.repeat(blob, counts))
+    return MemoryStretch(about, axis, np.repeat(of_frame, counts), records.column, records.texts)
 
 
 class RecordColumns(NamedTuple):
@@ -235,8 +228,10 @@ def _numbers(column: Array) -> Int64Array:
 
 def _in_place(column: Array, dictionary: dict[str, int]) -> Int64Array:
     """Codes of texts that stand in the records."""
-    distinct, where = np.unique(column, return_inverse=True)
-    return _coded(distinct.tolist(), dictionary)[where]
+    said = column.tolist()
+    distinct = sorted(set(said))
+    codes_of = dict(zip(distinct, _coded(distinct, dictionary).tolist(), strict=True))
+    return np.fromiter(map(codes_of.__getitem__, said), np.int64, len(said))
 
 
 def _references(image: bytes, column: Array, blobs: Int64Array, dictionary: dict[str, int]) -> Int64Array:
