@@ -3,10 +3,8 @@
 
 import os
 import pwd
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -91,11 +89,23 @@ def _coded(texts: Iterable[str | None], where: Int64Array) -> Words:
     return Words(np.array([*coded, -1], np.int64)[where], list(codes))
 
 
+# Of what is asked for: that there is no key, and what stands for its code.
+_NOWHERE, _NO_CODE = -1, -2
+
+
 class _StretchTexts(NamedTuple):
     """What the keys of a stretch have last: the numbers that say which it is and codes by name, int64[key]; texts."""
 
     numbers: list[Int64Array]
     codes: dict[str, Int64Array]
+    texts: Sequence[str]
+
+
+class _KeyTexts(NamedTuple):
+    """What keys of several stretches have of one name: as ``_StretchTexts``."""
+
+    numbers: list[Int64Array]
+    codes: Int64Array
     texts: Sequence[str]
 
 
@@ -118,51 +128,61 @@ class Texts:
         """The texts of a name that belong to some rows, by their numbers, int64[row] each."""
         where, first = numbered(columns)
         asked = [column[first] for column in columns]
-        texts = self._of(asked, name)
-        # Of what has the same numbers, when each started, in order.
-        starts: dict[tuple[int, ...], list[int]] = {}
-        if self._start is not None:
-            for key in sorted(texts, key=itemgetter(self._start)):
-                starts.setdefault(self._others(key), []).append(key[self._start])
-
-        def text(key: tuple[int, ...]) -> str | None:
-            if ABSENT in key:
-                return None
-            there = texts.get(key if self._start is None else self._near(key, self._start, starts))
-            return f"#{key[0]}" if there is None and self._join.is_numbered else there
-
-        return _coded(map(text, zip(*(column.tolist() for column in asked), strict=True)), where)
-
-    def _of(self, asked: Sequence[Int64Array], name: str) -> dict[tuple[int, ...], str | None]:
-        """What keys with these numbers have of a name, whenever they started: of all that there are these are few."""
-        texts: dict[tuple[int, ...], str | None] = {}
+        numbers, codes, texts = self._there(asked, name)
+        last = self._last(asked, numbers)
+        is_absent = np.any([column == ABSENT for column in asked], axis=0)
+        last[is_absent] = _NOWHERE
         without = None if self._join.is_numbered else ""
+        distinct, which = np.unique(np.append(codes, _NO_CODE)[last], return_inverse=True)
+        said = [None if code == _NO_CODE else without if code == ABSENT else texts[code] for code in distinct.tolist()]
+        if not self._join.is_numbered:
+            return _coded(said, which[where])
+        numbers_asked = np.where(is_absent, ABSENT, asked[0]).tolist()
+        spelled = (
+            f"#{number}" if said[at] is None and number != ABSENT else said[at]
+            for number, at in zip(numbers_asked, which.tolist(), strict=True)
+        )
+        return _coded(spelled, where)
+
+    def _there(self, asked: Sequence[Int64Array], name: str) -> _KeyTexts:
+        """What keys with these numbers have of a name, whenever they started: of all that there are these are few."""
+        numbers: list[list[Int64Array]] = []
+        codes: list[Int64Array] = []
+        texts: list[str] = []
         for stretch in self._stretches:
             is_asked = np.ones(len(stretch.codes[name]), np.bool_)
             for place, (column, wanted) in enumerate(zip(stretch.numbers, asked, strict=True)):
                 if place != self._start:
                     is_asked &= np.isin(column, wanted)
-            keys = zip(*(column[is_asked].tolist() for column in stretch.numbers), strict=True)
-            codes = stretch.codes[name][is_asked].tolist()
-            said = (without if code == ABSENT else stretch.texts[code] for code in codes)
-            texts.update(zip(keys, said, strict=True))
-        return texts
+            mine = stretch.codes[name][is_asked]
+            numbers.append([column[is_asked] for column in stretch.numbers])
+            known = np.unique(mine[mine != ABSENT])
+            codes.append(np.where(mine == ABSENT, ABSENT, np.searchsorted(known, mine) + len(texts)))
+            texts += [stretch.texts[code] for code in known.tolist()]
+        nothing = np.zeros(0, np.int64)
+        joined = [np.concatenate([nothing, *parts]) for parts in zip(*numbers, strict=True)] or [nothing] * len(asked)
+        return _KeyTexts(joined, np.concatenate([nothing, *codes]), texts)
 
-    def _others(self, key: tuple[int, ...]) -> tuple[int, ...]:
-        return key if self._start is None else key[: self._start] + key[self._start + 1 :]
+    def _last(self, asked: Sequence[Int64Array], there: Sequence[Int64Array]) -> Int64Array:
+        """Which of some keys is meant by each that is asked for: int64[asked], ``_NOWHERE`` for none.
 
-    def _near(
-        self, key: tuple[int, ...], place: int, starts: Mapping[tuple[int, ...], Sequence[int]]
-    ) -> tuple[int, ...]:
-        """The key that is meant: clocks of /proc are coarse, so starts may differ by a tick of it.
-
-        What is within another thing began when that did, or later.
+        Of those with the same numbers the last. Where one of them says when it started: clocks of /proc are coarse, so
+        starts may differ by a tick of it; and what is within another thing began when that did, or later.
         """
-        there = starts.get(self._others(key), [])
-        at = bisect_left(there, key[place] + GRAIN_NS) - 1
-        if at < 0 or not (self._join.is_within or there[at] > key[place] - GRAIN_NS):
-            return ()
-        return (*key[:place], there[at], *key[place + 1 :])
+        both = [np.concatenate(pair) for pair in zip(there, asked, strict=True)]
+        start_ns = both.pop(self._start) if self._start is not None else np.zeros(len(both[0]), np.int64)
+        of = numbered(both)[0] if both else np.zeros(len(start_ns), np.int64)
+        is_asked = np.arange(len(of)) >= len(there[0])
+        until_ns = np.where(is_asked, start_ns + GRAIN_NS, start_ns)
+        order = np.lexsort((~is_asked, until_ns, of))  # What starts a whole tick later is another one.
+        last = np.maximum.accumulate(np.where(is_asked[order], _NOWHERE, np.arange(len(order))))
+        before = np.where(last < 0, _NOWHERE, order[last])
+        is_meant = (last >= 0) & (of[before] == of[order])
+        if not self._join.is_within:
+            is_meant &= start_ns[before] > start_ns[order] - GRAIN_NS
+        meant = np.empty(len(order), np.int64)
+        meant[order] = np.where(is_meant, before, _NOWHERE)
+        return meant[len(there[0]) :]
 
 
 class Joins(NamedTuple):
