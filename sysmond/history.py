@@ -159,11 +159,11 @@ class Archive:
             return [
                 _entry(
                     key,
-                    derived_of[key][0] if key in derived_of else line.metrics[key.table, key.metric],
+                    derived_of[key][0] if key in derived_of else line.metrics(key.table)[key.metric],
                     wide.sensitivity(line.restricted & {key.table}),
                     *(derived_of[key][1] if key in derived_of else ranges[key]),
                     is_derived=key in derived_of,
-                )._replace(per=line.per.get(key.table, ""))
+                )._replace(per=line.declared[key.table][0].table.per)
                 for key in sorted(chosen)
             ]
 

@@ -169,15 +169,14 @@ def declared(line: Timeline, name: str) -> Table:
 
     :raises Error: where there is none, or it may not be read.
     """
-    metrics = [metric for (table, _), metric in line.metrics.items() if table == name]
-    if metrics:
+    if metrics := tuple(line.metrics(name).values()):
         recorded = line.keys()
         has_instances = any(key.instance for key in recorded if key.table == name)
-        return Table(name, tuple(metrics), per=(line.per.get(name) or INSTANCE) if has_instances else "")
+        return Table(name, metrics, per=(line.declared[name][0].table.per or INSTANCE) if has_instances else "")
     line.demand((), (), is_empty=True)
     if line.refused:
         raise NotPermittedError(f"table {name!r}: no permission to read {line.refused[0]}")
-    known = {table for table, _ in line.metrics} | set(line.long_tables())
+    known = {*line.declared, *line.long_tables()}
     if known and wide.is_planned(name, line.folders):
         raise Error(paths.not_recorded(name))
     from sysmond.machine.lock import elsewhere  # noqa: PLC0415  only for an error

@@ -11,7 +11,7 @@ from itertools import chain, product
 from typing import NamedTuple
 
 from sysmond.base.clock import SECOND_NS
-from sysmond.base.model import TIERS_NS, Answers, Cause, Derived, Metric, Sensitivity
+from sysmond.base.model import TIERS_NS, Answers, Cause, Derived, Metric, Sensitivity, Table
 from sysmond.base.result import Event, Gap
 from sysmond.base.wall_clock import ALWAYS_NS, Course, Said, course_of, joined
 from sysmond.errors import CorruptError
@@ -49,6 +49,13 @@ class Reach(NamedTuple):
         return gap.start_ns <= self.begin_ns or gap.end_ns >= self.end_ns
 
 
+class Declaration(NamedTuple):
+    """How a source, by its path, declares a table."""
+
+    path: str
+    table: Table
+
+
 class Timeline:
     """What was recorded, opened for reading; close it after use."""
 
@@ -74,10 +81,12 @@ class Timeline:
         self._files = Files(opening.segment)
         self.unread: dict[Hole, set[SeriesKey]] = {}
         self._derived: dict[str, Mapping[str, Derived]] = {}
+        self._metrics: dict[str, dict[str, Metric]] = {}
         anew(lambda: self._open_sources(Holdings(folders, classes), of_rings=of_rings))
         self._courses = self._join_clocks()
         self.texts = {ident: text for recording in self._recordings for ident, text in recording.texts.items()}
-        self.metrics = self._join_metrics()
+        self.declared = self._declarations()
+        """What declares each table, the newest source first."""
         self.tracks = self._join_blocks()
         if of_rings:
             self._reaches.append(self._reach_of_rings())
@@ -206,25 +215,26 @@ class Timeline:
                 said.setdefault(boot, []).append(_said(recording, boot))
         return {boot: joined(files) for boot, files in said.items()}
 
-    def _join_metrics(self) -> dict[tuple[str, str], Metric]:
-        """Every metric as its newest source declares it; of several scales the finest, to which others convert."""
-        metrics: dict[tuple[str, str], Metric] = {}
-        self._declaring: dict[tuple[str, str], str] = {}
-        self._said: dict[str, Answers] = {}
-        self.per: dict[str, str] = {}
-        """What each table has a row for, as its newest source declares it."""
+    def _declarations(self) -> dict[str, list[Declaration]]:
+        declared: dict[str, list[Declaration]] = {}
         sources = [*self._sources, *self._newest]
         for source in sorted(sources, key=lambda source: self._newest_ns(source.recording), reverse=True):
             for table in source.recording.tables.values():
-                self.per.setdefault(table.name, table.per)
-                if table.answers is not None:
-                    self._said.setdefault(table.name, table.answers)
-                for metric in table.metrics:
-                    newest = metrics.setdefault((table.name, metric.name), metric)
-                    self._declaring.setdefault((table.name, metric.name), source.path)
-                    if metric.scale > newest.scale and _same_quantity(metric, newest):
-                        metrics[table.name, metric.name] = newest._replace(scale=metric.scale)
-        return metrics
+                declared.setdefault(table.name, []).append(Declaration(source.path, table))
+        return declared
+
+    def metrics(self, table: str) -> Mapping[str, Metric]:
+        """The metrics of a table as its newest source declares each; of several scales the finest.
+
+        Others convert to that. Of a table that there is not there are none.
+        """
+        if table not in self._metrics:
+            metrics = self._metrics[table] = {}
+            for metric in chain.from_iterable(each.table.metrics for each in self.declared.get(table, ())):
+                newest = metrics.setdefault(metric.name, metric)
+                if metric.scale > newest.scale and _same_quantity(metric, newest):
+                    metrics[metric.name] = newest._replace(scale=metric.scale)
+        return self._metrics[table]
 
     def _newest_ns(self, recording: Recording) -> int:
         ends = [(block.strand.boot, block.ticks) for block in recording.blocks]
@@ -258,10 +268,18 @@ class Timeline:
         if table not in self._derived:
             from sysmond.base import derived_columns  # noqa: PLC0415  few ask for them
 
-            metrics = {name: metric for (of, name), metric in self.metrics.items() if of == table}
             said = (self._said if table in derived_columns.KNOWN else self.answers).get(table)
-            self._derived[table] = derived_columns.of(table, metrics, said.derived if said else ())
+            self._derived[table] = derived_columns.of(table, self.metrics(table), said.derived if said else ())
         return self._derived[table]
+
+    @cached_property
+    def _said(self) -> dict[str, Answers]:
+        """What the newest source that says something about answers says of each table."""
+        answers = (
+            (name, next((each.table.answers for each in declared if each.table.answers is not None), None))
+            for name, declared in self.declared.items()
+        )
+        return {name: said for name, said in answers if said is not None}
 
     @cached_property
     def answers(self) -> dict[str, Answers]:
@@ -337,7 +355,7 @@ class Timeline:
 
     def factor(self, source: OpenedFile, key: SeriesKey) -> int:
         """By what a source's integers are multiplied; 0 where it means another quantity by that name."""
-        newest = self.metrics[key.table, key.metric]
+        newest = self.metrics(key.table)[key.metric]
         for metric in source.recording.tables[key.table].metrics:
             if metric.name == key.metric:
                 return int(10 ** (newest.scale - metric.scale)) if _same_quantity(metric, newest) else 0
@@ -349,16 +367,17 @@ class Timeline:
         What was recorded as that is left out.
         """
         said = set()
-        for recording in self._recordings:
-            for table in recording.tables.values():
-                for metric in table.metrics:
-                    newest = self.metrics[table.name, metric.name]
-                    if (table.name, metric.name) in columns and not _same_quantity(metric, newest):
-                        said.add(
-                            f"{table.name}/{metric.name}: once a {metric.semantics} in {metric.unit}, now a "
-                            f"{newest.semantics} in {newest.unit}, as {self._declaring[table.name, metric.name]} says; "
-                            "the older values are left out"
-                        )
+        for name in {table for table, _ in columns}:
+            newest = self.metrics(name)
+            declared = [(path, metric) for path, table in self.declared[name] for metric in table.metrics]
+            for _, metric in declared:
+                now = newest[metric.name]
+                if (name, metric.name) in columns and not _same_quantity(metric, now):
+                    path = next(path for path, other in declared if other.name == metric.name)
+                    said.add(
+                        f"{name}/{metric.name}: once a {metric.semantics} in {metric.unit}, now a {now.semantics} in "
+                        f"{now.unit}, as {path} says; the older values are left out"
+                    )
         return sorted(said)
 
     @cached_property

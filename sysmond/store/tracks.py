@@ -97,7 +97,7 @@ class Track(NamedTuple):
     """All that one lineage has: its runs in order of time, its tiers by step, and the stretches all of them cover.
 
     ``thin``: buckets of tiers that lack ticks somewhere, where there are no rows to tell where: first and last
-    tick and how many. ``closed``: which incarnations ended in good order.
+    tick and how many. ``tables``: those of its ``keys``. ``closed``: which incarnations ended in good order.
     """
 
     lineage: Lineage
@@ -106,12 +106,8 @@ class Track(NamedTuple):
     stretches: list[TickRun]
     thin: list[tuple[int, int, int]]
     keys: frozenset[SeriesKey]
+    tables: frozenset[str]
     closed: frozenset[int]
-
-    @property
-    def tables(self) -> set[str]:
-        """The tables that have series here."""
-        return {key.table for key in self.keys}
 
     @property
     def first_ns(self) -> int:
@@ -178,7 +174,8 @@ def join(lineage: Lineage, members: list[Member], tiers: Mapping[int, list[tuple
     keys: frozenset[SeriesKey] = frozenset().union(*(block.keys for block in blocks))
     closed = frozenset(block.strand.started_ns for block in blocks if block.closed)
     stretches, thin = _cover(lineage.interval_ns, runs, list(joined.values()))
-    return Track(lineage, runs, joined, stretches, thin, keys, closed)
+    tables = frozenset(key.table for key in keys)
+    return Track(lineage, runs, joined, stretches, thin, keys, tables, closed)
 
 
 def _tier(blocks: Iterable[tuple[OpenedFile, int]]) -> Tier:

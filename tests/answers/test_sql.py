@@ -306,7 +306,7 @@ def test_what_is_read_in_pieces_is_what_is_read_at_once(
     span = NOON_NS + 20 * SECOND_NS, NOON_NS + 415 * SECOND_NS
     for table in ("disk", "load"):
         with closing(Timeline(machine.folders)) as line:
-            metrics = [metric for (name, _), metric in line.metrics.items() if name == table]
+            metrics = list(line.metrics(table).values())
             relation = of_wide.of_rows(table, metrics, None)
             found, gaps = [], []
             for length_ns in (of_wide.CHUNK_NS, chunk_s * SECOND_NS):

@@ -109,7 +109,7 @@ def find(line: Timeline, keys: Iterable[SeriesKey]) -> dict[SeriesKey, DerivedSe
     """Those of some series that are derived."""
     series = {}
     for key in keys:
-        if (key.table, key.metric) not in line.metrics:
+        if key.metric not in line.metrics(key.table):
             column = line.derived(key.table)[key.metric]
             read = formula.parse(column.formula)
             own = {name: SeriesKey(key.table, name.metric, key.instance) for name in read.operands if not name.table}
@@ -209,7 +209,7 @@ class Computing:
 
     def _at_readings(self, key: SeriesKey, view: TrackView) -> Float64Array:
         """What a recorded series has at each reading, as formulas have it: float64[tick]."""
-        metric, interval_ns = self._line.metrics.get(key[:2]), view.track.lineage.interval_ns
+        metric, interval_ns = self._line.metrics(key.table).get(key.metric), view.track.lineage.interval_ns
         stored = self._query.reader.rows(view, [key])
         if metric is None or metric.is_text:
             return np.full(len(view.axis.first), np.nan)
@@ -243,7 +243,7 @@ class Computing:
             start_ns, end_ns = self._span
             if asked_ns and start_ns != -FOREVER_NS:
                 start_ns -= hold_ns
-            query = self._query.beside([key] if key[:2] in self._line.metrics else [], start_ns, end_ns)
+            query = self._query.beside([key] if key.metric in self._line.metrics(key.table) else [], start_ns, end_ns)
             numbers, made = query.statistics(asked_ns, asked_ns or FOREVER_NS, {other: [stat] for other in query.keys})
             values = _numbers(made[key][stat]) * self._factor(key) if key in made else np.full(len(numbers), np.nan)
             self._query.gaps += query.gaps
@@ -285,7 +285,8 @@ def _times_of_maxima(place: Int64Array, values: Float64Array, times_ns: Int64Arr
 
 def origin(series: DerivedSeries, line: Timeline) -> str:
     """Which fields of which kernel files a derived series follows from."""
-    metrics = {str(name): line.metrics.get(key[:2]) for name, key in [*series.own.items(), *series.others.items()]}
+    operands = [*series.own.items(), *series.others.items()]
+    metrics = {str(name): line.metrics(key.table).get(key.metric) for name, key in operands}
     return "; ".join(
         f"{name}: {(metric.origin or 'not declared') if metric else 'not recorded'}" for name, metric in metrics.items()
     )

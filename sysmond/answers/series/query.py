@@ -45,7 +45,7 @@ class Query:
         self.asked = keys
         self.keys = keys
         self.derived: dict[SeriesKey, DerivedSeries] = {}
-        if any((key.table, key.metric) not in line.metrics for key in keys):
+        if any(key.metric not in line.metrics(key.table) for key in keys):
             from sysmond.answers.series import derived  # noqa: PLC0415  few ask for them
 
             self.derived = derived.find(line, keys)
@@ -532,7 +532,7 @@ class Query:
 
     def metric(self, key: SeriesKey) -> Metric:
         """What a series is of."""
-        return self.derived[key].metric if key in self.derived else self.line.metrics[key.table, key.metric]
+        return self.derived[key].metric if key in self.derived else self.line.metrics(key.table)[key.metric]
 
     def _column(self, key: SeriesKey, stat: str, made: Statistic) -> Column:
         metric = self.metric(key)

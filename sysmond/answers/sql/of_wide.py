@@ -134,7 +134,7 @@ def buckets(
 
 def _metrics(line: Timeline, table: str, relation: SqlTable) -> dict[str, Metric]:
     """The metrics that a relation needs; the first of the table where it needs none."""
-    every = {metric.name: metric for (name, _), metric in line.metrics.items() if name == table}
+    every = line.metrics(table)
     suffixes = ("", TOTAL, RATE, PEAK, LOWEST)
     needed = {name: metric for name, metric in every.items() if any(name + end in relation.types for end in suffixes)}
     made_of = {name + end for name in every for end in suffixes} | {"time", INSTANCE}
@@ -153,7 +153,7 @@ def _keys(line: Timeline, table: str, metrics: Collection[str], boot: str | None
     """The series of these columns, recorded in a boot or derived of those."""
     recorded = [key for key in line.keys(boot) if key.table == table]
     keys = [key for key in recorded if key.metric in metrics]
-    if any((table, name) not in line.metrics for name in metrics):
+    if any(name not in line.metrics(table) for name in metrics):
         from sysmond.answers.series import derived  # noqa: PLC0415  as above
 
         keys += [key for key in derived.named(line, recorded) if key.metric in metrics]

@@ -22,7 +22,7 @@ from sysmond.answers.sql import of_long, of_wide, parsed, refusals
 from sysmond.answers.sql.of_long import Array, SqlTable
 from sysmond.answers.sql.parsed import Named, Span
 from sysmond.base import paths, timespec
-from sysmond.base.model import ABSENT, EVENTS, TIERS_NS, Metric, Sensitivity
+from sysmond.base.model import ABSENT, EVENTS, TIERS_NS, Sensitivity
 from sysmond.base.result import Event, Gap, Result, not_installed, polars_of, unicode
 from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.machine import snapshot_note
@@ -255,7 +255,7 @@ class _Source:
         return sorted({*self._census.tables(), *self._wide_tables, EVENTS})
 
     def _note_wide(self, line: Timeline) -> bool:
-        self._wide_tables = sorted({table for table, _ in line.metrics})
+        self._wide_tables = sorted(line.declared)
         return bool(self._wide_tables)
 
     def _fill_long(self, table: str, name: str, step: str) -> None:
@@ -306,13 +306,11 @@ class _Source:
     def _fill_wide(self, line: Timeline, left: Collection[str]) -> bool:
         """Make the relations of wide tables; whether there are any of these."""
         boot = wide.find_boot(line, self._request.boot)
-        metrics: dict[str, list[Metric]] = {}
-        for (table, _), metric in line.metrics.items():
-            metrics.setdefault(table, []).append(metric)
         self._note_wide(line)
         filled: dict[str, tuple[int, int]] = {}
         known: list[Gap] = []
-        for table, mine in metrics.items():
+        for table in line.declared:
+            mine = list(line.metrics(table).values())
             for name, step in _relations(table):
                 if name in left:
                     span = filled[name] = self._range(self._named.spans.get(name, Span()))
