@@ -4,7 +4,7 @@
 Everything is asked of ``sysmond.history``, as anybody can; what is known of a bucket already is not asked again.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ _BEYOND = 15
 _SIZE = _BEYOND + BUCKETS + _BEYOND
 # The last ticks may come late; until then a bucket is asked for again.
 SETTLED_NS = 5 * SECOND_NS
+# So late curves may be that are not shown.
+LATE_NS = 10 * SECOND_NS
 HOST_BACK_NS = 600 * SECOND_NS
 # How far beyond the usual a bucket is that the cursor jumps to, in deviations from the median.
 SPIKE = 4.0
@@ -76,6 +78,8 @@ class CurveWindow:
         self._start_ns = self._step_ns = 0
         self._values: dict[_Wanted, Float64Array] = {}
         self._is_known = np.zeros(_SIZE, np.bool_)
+        # When all curves were asked for last.
+        self._all_ns = 0
         self.gaps: list[Gap] = []
         """What is missing in the window, and why."""
         self.warnings: list[str] = []
@@ -90,8 +94,11 @@ class CurveWindow:
                 self._host = str(names[-1]) if names else ""
         return self._host
 
-    def at(self, start_ns: int, step_ns: int, now_ns: int) -> list[Curve]:
-        """The curves over [start, start + BUCKETS × step), of those that the machine has."""
+    def at(self, start_ns: int, step_ns: int, now_ns: int, labels: Collection[str] | None = None) -> list[Curve]:
+        """The curves over [start, start + BUCKETS × step), of those that the machine has.
+
+        ``labels``: those that are shown; others may lack the last ten seconds.
+        """
         self._move(start_ns - _BEYOND * step_ns, step_ns)
         shown = slice(_BEYOND, _BEYOND + BUCKETS)
         is_settled = self._start_ns + np.arange(1, _SIZE + 1) * step_ns <= now_ns - SETTLED_NS
@@ -103,10 +110,14 @@ class CurveWindow:
             self.warnings = []
             # Where nothing is new of what was there, all are asked for: some may have come.
             known = [one for one in _WANTED if one in self._values]
-            is_answered = bool(known) and last - first < BUCKETS and self._ask(known, first, last)
+            is_late = labels is None or not 0 <= now_ns - self._all_ns < LATE_NS
+            asked_for = known if is_late else [one for one in known if one.label in (labels or ())]
+            is_answered = bool(asked_for) and last - first < BUCKETS and self._ask(asked_for, first, last)
             if not is_answered:
                 self._ask_for_all(first, last)
-            self._is_known[first:last] = True
+            if is_late or not is_answered:
+                self._is_known[first:last] = True
+                self._all_ns = now_ns
         self._is_known &= is_settled
         return [Curve(one.label, one.unit, self._values[one][shown].copy()) for one in _WANTED if one in self._values]
 

@@ -5,7 +5,7 @@ It has no engine of its own: everything is asked of ``sysmond.history``, as anyb
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from math import isfinite
 from typing import NamedTuple
@@ -126,16 +126,23 @@ class MomentScene(NamedTuple):
 
 
 def look(
-    archive: Archive, view: View, now_ns: int, window: CurveWindow | None = None, *, has_lists: bool = True
+    archive: Archive,
+    view: View,
+    now_ns: int,
+    window: CurveWindow | None = None,
+    *,
+    has_lists: bool = True,
+    labels: Collection[str] | None = None,
 ) -> MomentScene:
     """Ask for all of a page; where nothing is recorded then, of the nearest moment where something is.
 
-    ``window``: what is known of curves already. ``has_lists``: processes and waits are wanted, too.
+    ``window``: what is known of curves already. ``has_lists``: processes and waits are wanted, too. ``labels``: of the
+    curves that are shown, where others may be late.
 
     :raises Error: where nothing is recorded at all.
     """
     window = window or CurveWindow(archive)
-    curves = window.at(view.start_ns, view.step_ns, now_ns)
+    curves = window.at(view.start_ns, view.step_ns, now_ns, labels)
     start_ns, end_ns = view.span
     events = []
     with suppress(Error):

@@ -102,7 +102,8 @@ class Questions:
         :raises Error: where nothing is recorded at all.
         """
         sheet = look.asked
-        scene = moment.look(self._archive, look.moment, now_ns, self._curves, has_lists=sheet is None)
+        labels = look.shown.curves if sheet and look.is_live else None
+        scene = moment.look(self._archive, look.moment, now_ns, self._curves, has_lists=sheet is None, labels=labels)
         look = look._replace(moment=scene.view)
         if sheet is None:
             return ScreenPage(look, scene)

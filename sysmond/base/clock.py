@@ -6,6 +6,7 @@ All quantities are integer nanoseconds.
 """
 
 import time
+from functools import cache
 from typing import NamedTuple
 
 SECOND_NS = 1_000_000_000
@@ -61,5 +62,10 @@ def relation() -> Relation:
 
 def boot_id() -> str:
     """The kernel's id of this boot as 32 hexadecimal digits (/proc/sys/kernel/random/boot_id)."""
+    return _boot_id()
+
+
+@cache
+def _boot_id() -> str:
     with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
         return file.read().strip().replace("-", "")

@@ -66,15 +66,15 @@ class Operand(NamedTuple):
 
 
 class Formula(NamedTuple):
-    """A formula that was read. ``code``: numbers, names and operators in the order in which a stack takes them."""
+    """A formula that was read.
+
+    ``code``: numbers, names and operators in the order in which a stack takes them. ``operands``: the names in it, each
+    once.
+    """
 
     text: str
     code: tuple[float | Operand | str, ...]
-
-    @property
-    def operands(self) -> tuple[Operand, ...]:
-        """The names in it, each once."""
-        return tuple(dict.fromkeys(step for step in self.code if isinstance(step, Operand)))
+    operands: tuple[Operand, ...]
 
     def evaluate(self, values: Mapping[Operand, _T], numbers: Numbers) -> _T:
         """What it gives for these values, of which those that are not known are no numbers (NaN)."""
@@ -132,7 +132,8 @@ def parse(text: str) -> Formula:
     """
     if len(text) > LENGTH_MAX:
         raise UsageError(f"formula of {len(text)} characters; expected at most {LENGTH_MAX}")
-    return Formula(text, tuple(_Parser(text).whole()))
+    code = tuple(_Parser(text).whole())
+    return Formula(text, code, tuple(dict.fromkeys(step for step in code if isinstance(step, Operand))))
 
 
 class _Parser:

@@ -6,6 +6,7 @@ removed yet) form one run; ticks are joined within it. What is kept as buckets i
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -174,7 +175,7 @@ def join(lineage: Lineage, members: list[Member], tiers: Mapping[int, list[tuple
     keys: frozenset[SeriesKey] = frozenset().union(*(block.keys for block in blocks))
     closed = frozenset(block.strand.started_ns for block in blocks if block.closed)
     stretches, thin = _cover(lineage.interval_ns, runs, list(joined.values()))
-    tables = frozenset(key.table for key in keys)
+    tables = frozenset(map(attrgetter("table"), keys))
     return Track(lineage, runs, joined, stretches, thin, keys, tables, closed)
 
 

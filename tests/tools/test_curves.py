@@ -59,6 +59,33 @@ def test_who_goes_a_little_further_asks_nothing(folders: Folders, monkeypatch: p
         assert not asked
 
 
+def test_curves_that_are_not_shown_may_be_ten_seconds_late(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live view shows two curves of nine; who looks for a spike in the others finds one of ten seconds ago."""
+    select = Archive.select
+    asked: list[tuple[str, ...]] = []
+
+    def noted(self: Archive, *patterns: str, **others: object) -> object:
+        asked.append(patterns)
+        return select(self, *patterns, **others)  # type: ignore[arg-type]
+
+    archive = Archive(folders)
+    window, shown = CurveWindow(archive), ("CPU", "Disk wait")
+    begin_ns = STALL_NS // SECOND_NS * SECOND_NS - BUCKETS * SECOND_NS
+    for second in range(25):
+        start_ns, now_ns = (at_ns + second * SECOND_NS for at_ns in (begin_ns, STALL_NS))
+        whole = said(CurveWindow(archive).at(start_ns, SECOND_NS, now_ns))
+        monkeypatch.setattr(Archive, "select", noted)
+        asked.clear()
+        seen = said(window.at(start_ns, SECOND_NS, now_ns, shown))
+        monkeypatch.undo()
+        assert {label: seen[label] for label in shown} == {label: whole[label] for label in shown}
+        assert (asked == [("cpu/busy@total", "pressure/some_percent@io")]) is bool(second % 10)
+        assert {label: values[:-17] for label, values in seen.items()} == {
+            label: values[:-17] for label, values in whole.items()
+        }
+        assert seen == whole or second % 10
+
+
 def test_what_nobody_would_notice_is_no_spike() -> None:
     values = np.zeros(BUCKETS)
     values[20], values[40] = 9.0, 1e6

@@ -223,7 +223,7 @@ def column(spec: Spec, cells: Cells | None, decimals: int | None = None) -> Colu
         texts: tuple[str | None, ...] = ()
         if isinstance(cells, Words):
             words = [*cells.texts, None]
-            texts = tuple(words[code] for code in cells.codes.tolist())
+            texts = tuple(map(words.__getitem__, cells.codes.tolist()))
         return Column(spec.label, spec.unit, spec.semantics, spec.stat, texts=texts)
     if cells is None or isinstance(cells, Words):
         return Column(
