@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,6 +64,22 @@ def summed(columns: Sequence[Int64Array]) -> Int64Array:
     return np.where(absent, ABSENT, np.sum(columns, axis=0))
 
 
+class _Lasting(NamedTuple):
+    """For how long rows of keys count between cuts.
+
+    ``begins``: where each key begins, int64[key]. ``step_s``: from each row to the next one of its key, float64[row].
+    Of each key and cut ([key, cut]): whether it is before the first row, the row that holds then, how long what is
+    carried from before counts up to it, and how long that row does.
+    """
+
+    begins: Int64Array
+    step_s: Float64Array
+    is_before: BoolArray
+    place: Int64Array
+    lead_s: Float64Array
+    tail_s: Float64Array
+
+
 class Portion:
     """A part with those of its keys that are asked for.
 
@@ -86,6 +103,7 @@ class Portion:
         self._kept_bytes = 0
         # Readings, and which rows hold after so many of them.
         self._indexed: tuple[Int64Array, Int64Array] | None = None
+        self._lasting: tuple[Int64Array, Int64Array, _Lasting] | None = None
 
     def narrowed(self, new: Int64Array) -> "Portion":
         """Only the keys that ``new`` gives a number, int64[key of the window]; -1 for the others."""
@@ -129,6 +147,27 @@ class Portion:
         if rows.nbytes <= KEPT_BYTES_MAX:
             self._indexed = readings, rows
         return rows
+
+    def lasting(self, cuts: Int64Array, died_ns: Int64Array) -> _Lasting:
+        """For how long rows count between cuts, of keys that died then: the same for every gauge."""
+        if self._lasting is not None:
+            of_cuts, of_died_ns, known = self._lasting
+            if np.array_equal(of_cuts, cuts) and np.array_equal(of_died_ns, died_ns):
+                return known
+        reading, begins = self.rows()
+        ticks = self.watch.since_ns(self.ticks)[reading]
+        step_s = np.append(np.diff(ticks), 0) / 1e9
+        counts = np.diff(np.append(begins, len(reading)))
+        step_s[(begins + counts - 1)[counts > 0]] = 0
+        index = self.index(np.searchsorted(self.ticks, cuts, "right"))
+        until = self.watch.since_ns(np.minimum(cuts[None, :], died_ns[:, None]))
+        lead_s = np.minimum(until, ticks[begins][:, None]) / 1e9
+        place = np.maximum(index, 0)
+        tail_s = np.where(index < 0, 0, np.maximum(0, until - ticks[place]) / 1e9)
+        made = _Lasting(begins, step_s, index < 0, place, lead_s, tail_s)
+        if sum(each.nbytes for each in made) <= KEPT_BYTES_MAX:
+            self._lasting = cuts, died_ns, made
+        return made
 
     def seen(self, edges: Int64Array) -> BoolArray:
         """Whether there is a row before each edge: bool[key, edge]."""
@@ -200,26 +239,16 @@ def integrals(
 
     Time is that for which values are known.
     """
-    reading, begins = portion.rows()
-    since_ns = portion.watch.since_ns
-    values, ticks = portion.column(name), since_ns(portion.ticks)[reading]
-    step_s = np.append(np.diff(ticks), 0) / 1e9
-    counts = np.diff(np.append(begins, len(values)))
-    step_s[(begins + counts - 1)[counts > 0]] = 0
+    begins, step_s, is_before, place, lead_s, tail_s = portion.lasting(cuts, died_ns)
+    values = portion.column(name)
     absent = values == ABSENT
     weight = np.where(absent, 0.0, 1.0)
     heights = np.where(absent, 0, values).astype(np.float64)
-    index = portion.index(np.searchsorted(portion.ticks, cuts, "right"))
-    until = since_ns(np.minimum(cuts[None, :], died_ns[:, None]))
     # Before its first row here, a key has what it had at the end of the stretch before.
     known = carried != ABSENT
-    first_ns = ticks[begins]
-    lead_s = np.minimum(until, first_ns[:, None]) / 1e9 * known[:, None]
-    place = np.maximum(index, 0)
-    tail_s = np.where(index < 0, 0, np.maximum(0, until - ticks[place]) / 1e9)
     integrals: list[NDArray[np.float64]] = []
     for series, lead in ((heights, np.where(known, carried, 0).astype(np.float64)), (weight, known.astype(np.float64))):
         total = np.cumsum(series * step_s) - series * step_s
-        inner = np.where(index < 0, 0.0, total[place] - total[begins][:, None] + series[place] * tail_s)
+        inner = np.where(is_before, 0.0, total[place] - total[begins][:, None] + series[place] * tail_s)
         integrals.append(np.diff(inner + lead[:, None] * lead_s, axis=1))
     return integrals[0], integrals[1]
