@@ -10,7 +10,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import chain
 from typing import NamedTuple, Protocol
 
@@ -479,7 +479,7 @@ class ExplainedRing:
 
         :raises CorruptError: where damage took all that says what its rows are, or when they were.
         """
-        identity, damage = self._snapshot.identity, self._damage()
+        identity, damage = self._snapshot.identity, self._damage
         if damage and self._is_of_tick().any() and not (self.layouts and (self._kinds == RELATION).any()):
             raise CorruptError(damage)
         texts = {payload for _, _, payload in self._payloads(TEXT)}
@@ -497,9 +497,10 @@ class ExplainedRing:
             damage=damage,
         )
 
+    @cached_property
     def _damage(self) -> str:
         """What cannot be read, in words."""
-        unexplained = len(self._unexplained())
+        unexplained = len(self._unexplained)
         count = len(self._snapshot.damages)
         said = [f"damaged in {count} place{'s' * (count > 1)}"] if count else []
         said += [f"what explains {unexplained} frames of rows is damaged"] if unexplained else []
@@ -510,6 +511,7 @@ class ExplainedRing:
     def _is_of_tick(self) -> NDArray[np.bool_]:
         return np.isin(self._kinds, (ROWS, ABSENCE, RECORDS))
 
+    @cached_property
     def _unexplained(self) -> Int64Array:
         """The frames of rows whose table nobody can name any more."""
         idents = self._frames["ident"]
@@ -620,18 +622,22 @@ class ExplainedRing:
     def _damages(self) -> Iterator[Hole]:
         """Say where damage took rows that nobody can name any more: any table may have had some there."""
         spans = list(self._damaged_spans())
+        if not spans and not len(self._unexplained):
+            return
         tables = [(layout.table.name, layout.interval_ns) for layout in self.layouts.values()]
-        unexplained = self._frames["tick_ns"][self._unexplained()]
+        unexplained = self._frames["tick_ns"][self._unexplained]
         if len(unexplained):
             spans.append((int(unexplained.min()), int(unexplained.max())))
             tables.append((ANY_TABLE, SECOND_NS))
-        boot, said = self._snapshot.identity.boot, self._damage()
+        boot, said = self._snapshot.identity.boot, self._damage
         for table, interval_ns in tables:
             for first_ns, last_ns in spans:
                 yield Hole(boot, table, first_ns, last_ns + interval_ns, Cause.DAMAGED_FILE, said)
 
     def _damaged_spans(self) -> Iterator[tuple[int, int]]:
         """The first and the last tick of which each damaged place may have had rows."""
+        if not self._snapshot.damages:
+            return
         copied, of_tick = self._snapshot, self._is_of_tick()
         places, ticks = self._places[of_tick].tolist(), self._frames["tick_ns"][of_tick].tolist()
         # Ticks lie on whole seconds: the first may be of the second that the writer began in.
