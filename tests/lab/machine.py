@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from sysmond.base.model import ABSENT
 from sysmond.tasks.bpf.loader import PROGRAMS
 from tests.lab.sensed import SERVICE, as_service, run, shown
 from tests.support.waiting import wait_until
@@ -147,15 +148,15 @@ def test_units_of_a_users_systemd_are_known(recorder: Recorder) -> None:
 
 @pytest.mark.parametrize(
     ("script", "code", "number"),
-    [("exit 42", 42, 0), ("kill -KILL $$", 0, signal.SIGKILL), ("kill -TERM $$", 0, signal.SIGTERM)],
+    [("exit 42", 42, 0), ("kill -KILL $$", ABSENT, signal.SIGKILL), ("kill -TERM $$", ABSENT, signal.SIGTERM)],
 )
 def test_a_unit_ended_as_systemd_says(recorder: Recorder, script: str, code: int, number: int) -> None:
-    name = f"lab-ended-{code or number}.service"
+    name = f"lab-ended-{number or code}.service"
     words = ["--property=RemainAfterExit=yes", "--expand-environment=no", "sh", "-c", script]
     run("systemd-run", "--quiet", f"--unit={name}", *words)
     wait_until(lambda: shown(name, "SubState")[0] in {"failed", "exited"})
     pid, status, *_ = map(int, shown(name, "ExecMainPID", "ExecMainStatus"))
-    assert status == (code or number)
+    assert status == (number or code)
     (row,) = recorder.wait_for("exits", f"pid = {pid}", "exit_code,signal,comm,cgroup_path")
     assert (row["exit_code"], row["signal"], row["comm"]) == (code, number, "sh")
     with suppress(subprocess.CalledProcessError):
