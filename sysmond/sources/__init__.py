@@ -12,9 +12,10 @@ Sensors: ``hwmon`` with ``libsensors`` (labels) and ``bus_address`` (names), ``t
 ``wireless`` and ``wifi_connections``, ``tc`` (queues), ``rtnetlink`` (addresses); ``ethtool`` by ioctl. People:
 ``evdev`` (input), ``logind``. ``gps`` reads a receiver.
 What happened: ``kmsg`` (the kernel's messages), ``dpkg_log`` (packages), ``unit_files`` by ``inotify`` (what systemd
-starts, and how), ``stalls`` (pressure), ``forks`` (storms), ``units`` (systemd) with ``critical_chain`` (what a boot
-waited for), ``sessions``, ``wtmp`` and ``wtmpdb`` (people), ``settings``, ``crash_records`` (how a boot ended). D-Bus
-is spoken by ``sd_bus``; ``bus_signals`` hears services.
+starts, and how), ``stalls`` (pressure), ``forks`` (storms), ``units`` (systemd) with ``unit_states``, and with
+``startup`` and ``critical_chain`` (how long a boot took, and what it waited for), ``sessions``, ``wtmp`` and
+``wtmpdb`` (people), ``settings``, ``crash_records`` (how a boot ended). D-Bus is spoken by ``sd_bus``;
+``bus_signals`` hears services.
 ``unread`` turns an error of one device into an absence; ``wraps`` counts on where counters of 32 bits wrap.
 
 What sleeps is left alone. A suspended device is recognised by ``Host.is_asleep`` (``sysmond/probe.py``), which a

@@ -12,14 +12,12 @@ from contextlib import suppress
 from ctypes import byref
 from typing import NamedTuple
 
-from sysmond.sources.sd_bus import BUS, TIMEOUT_US, SdBus, SdMessage, checked, library, opened_system
+from sysmond.sources.sd_bus import BUS, LOGIND, TIMEOUT_US, SdBus, SdMessage, checked, library, opened_system
 
 FOLDER = "/run/systemd/seats"
-NAME = "org.freedesktop.login1"
-MANAGER = (NAME, "/org/freedesktop/login1", f"{NAME}.Manager")
 _RULES = (
-    f"type='signal',sender='{NAME}',interface='{NAME}.Manager',member='PrepareForSleep'",
-    f"type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='{NAME}'",
+    f"type='signal',sender='{LOGIND[0]}',interface='{LOGIND[2]}',member='PrepareForSleep'",
+    f"type='signal',sender='{BUS[0]}',member='NameOwnerChanged',arg0='{LOGIND[0]}'",
 )
 # What, who, why and mode of org.freedesktop.login1.Manager.Inhibit().
 _LOCK = ("sleep", "sysmond", "writes to the disk", "delay")
@@ -42,7 +40,7 @@ def hint() -> Hint:
     :raises OSError: as the library says; ``ENOENT`` where it is not installed.
     """
     functions = library()
-    where = [name.encode() for name in MANAGER]
+    where = [name.encode() for name in LOGIND]
     bus = opened_system(functions)
     try:
         with suppress(AttributeError):  # Since systemd 240.
@@ -134,7 +132,7 @@ class SleepDelay:
             if owner:
                 self._ask(bus)
             return False
-        elif self._logind and sender == self._logind and message.is_signal(MANAGER[2], "PrepareForSleep"):
+        elif self._logind and sender == self._logind and message.is_signal(LOGIND[2], "PrepareForSleep"):
             if message.read("b"):
                 return True
             self.release()
@@ -155,7 +153,7 @@ class SleepDelay:
         self._logind = sender
 
     def _ask(self, bus: SdBus) -> None:
-        self._asked = bus.send(MANAGER, "Inhibit", *_LOCK)
+        self._asked = bus.send(LOGIND, "Inhibit", *_LOCK)
 
     def _complain(self, why: str) -> None:
         if why != self._said:

@@ -23,6 +23,9 @@ SYSTEM_SOCKET = "/run/dbus/system_bus_socket"
 # An array with more texts is refused.
 TEXTS_MAX = 8192
 BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
+PROPERTIES = "org.freedesktop.DBus.Properties"
+LOGIND = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
+"""Whom several ask."""
 _TEXT, _HANDLE, _INTEGER, _CHAR = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_char
 _GIVEN, _COOKIE = ctypes.POINTER(_HANDLE), ctypes.POINTER(ctypes.c_uint64)
 _PROTOTYPES: dict[str, tuple[Any, ...]] = {

@@ -17,18 +17,16 @@ from typing import NamedTuple
 from sysmond.probe import Host, Row
 from sysmond.sources import wtmp, wtmpdb
 from sysmond.sources.bus_signals import ServiceSignals
-from sysmond.sources.logind import MANAGER, NAME
-from sysmond.sources.sd_bus import SdMessage
+from sysmond.sources.sd_bus import LOGIND, PROPERTIES, SdMessage
 
 FOLDER = "/run/systemd/sessions"
 TABLE = KIND = "session"
-SESSION = f"{NAME}.Session"
+SESSION = f"{LOGIND[0]}.Session"
 PATH = "/org/freedesktop/login1/session"
-_PROPERTIES = "org.freedesktop.DBus.Properties"
 RULES = {
-    NAME: (
-        *(f"interface='{MANAGER[2]}',member='{member}'" for member in ("SessionNew", "SessionRemoved")),
-        f"interface='{_PROPERTIES}',member='PropertiesChanged',path_namespace='{PATH}',arg0='{SESSION}'",
+    LOGIND[0]: (
+        *(f"interface='{LOGIND[2]}',member='{member}'" for member in ("SessionNew", "SessionRemoved")),
+        f"interface='{PROPERTIES}',member='PropertiesChanged',path_namespace='{PATH}',arg0='{SESSION}'",
     )
 }
 MESSAGES_MAX, SESSIONS_MAX = 512, 4096
@@ -80,10 +78,10 @@ class Sessions:
         now_ns, heard = time.time_ns(), 0
         for services, message in self._signals.take(host, MESSAGES_MAX):
             heard += 1
-            if NAME in services:
+            if LOGIND[0] in services:
                 with suppress(OSError):  # What is not as it should be is no news.
                     self._hear(host, message)
-        if heard == MESSAGES_MAX:
+        if heard >= MESSAGES_MAX:
             host.read_soon()
         if not self._is_begun:  # Who is there already did not come.
             self._is_begun = True
@@ -139,18 +137,18 @@ class Sessions:
 
         :raises OSError: where it is not as it should be.
         """
-        if message.is_signal(MANAGER[2], "SessionNew"):
+        if message.is_signal(LOGIND[2], "SessionNew"):
             name = message.read("s")
             self._know(host, name)
             if name in self._there:
                 self._tell(host, name, "logins")
-        elif message.is_signal(MANAGER[2], "SessionRemoved"):
+        elif message.is_signal(LOGIND[2], "SessionRemoved"):
             name = message.read("s")
             if name in self._there:
                 self._tell(host, name, "logouts")
                 self._locked.pop(name, None)
                 del self._there[name]
-        elif message.is_signal(_PROPERTIES, "PropertiesChanged"):
+        elif message.is_signal(PROPERTIES, "PropertiesChanged"):
             name = _session_of(message.path)
             message.skip("s")
             locked = message.properties({"LockedHint": "b"}).get("LockedHint")

@@ -9,25 +9,37 @@ systemd remembers: that is asked for when the connection begins. Standard librar
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from errno import ENOENT
-from time import CLOCK_BOOTTIME, CLOCK_MONOTONIC, clock_gettime, clock_gettime_ns
-from typing import NamedTuple, TypeVar
+from time import CLOCK_MONOTONIC, clock_gettime_ns
+from typing import TYPE_CHECKING
 
 from sysmond.probe import Host, HostEvent, Row
 from sysmond.sources.bus_signals import ServiceSignals
-from sysmond.sources.critical_chain import DEVICE, TARGET, BegunUnit, detail_of, unseen_devices
-from sysmond.sources.logind import NAME as LOGIND
-from sysmond.sources.sd_bus import SdBus, SdMessage
+from sysmond.sources.sd_bus import LOGIND, PROPERTIES, SdBus, SdMessage
+from sysmond.sources.unit_states import (
+    COUNTED,
+    FAILED,
+    MANAGER,
+    RESTARTED,
+    SERVICE,
+    STARTUP,
+    SYSTEMD,
+    UNFINISHED,
+    UNIT,
+    UnitChange,
+    UnitStates,
+    listed,
+)
 from sysmond.sources.unread import printable
 
-SYSTEMD, MACHINED, OOMD = (f"org.freedesktop.{name}1" for name in ("systemd", "machine", "oom"))
-MANAGER = (SYSTEMD, "/org/freedesktop/systemd1", f"{SYSTEMD}.Manager")
-UNIT, SERVICE = f"{SYSTEMD}.Unit", f"{SYSTEMD}.Service"
-_PROPERTIES = "org.freedesktop.DBus.Properties"
+if TYPE_CHECKING:
+    from sysmond.sources.startup import Startup
+
+MACHINED, OOMD = "org.freedesktop.machine1", "org.freedesktop.oom1"
 UNIT_PATH = "/org/freedesktop/systemd1/unit/"
-_CHANGED = f"interface='{_PROPERTIES}',member='PropertiesChanged',path_namespace='{UNIT_PATH.rstrip('/')}'"
+_CHANGED = f"interface='{PROPERTIES}',member='PropertiesChanged',path_namespace='{UNIT_PATH.rstrip('/')}'"
 _JOB = f"interface='{MANAGER[2]}',member='JobRemoved'"
 # Jobs that came to nothing, so that their unit did not change; all others are seen by their units.
 _LOST_JOBS = {"dependency": "a unit that it needs was not started", "timeout": "its job took too long"}
@@ -41,208 +53,24 @@ RULES = {
     ),
     MACHINED: tuple(f"interface='{MACHINED}.Manager',member='{member}'" for member in _DONE),
     OOMD: (f"interface='{OOMD}.Manager',member='Killed'",),
-    LOGIND: (f"interface='{LOGIND}.Manager',member='PrepareForShutdown'",),
+    LOGIND[0]: (f"interface='{LOGIND[2]}',member='PrepareForShutdown'",),
 }
-NOTE, STARTUP_NOTE = "unit.seen", "startup.seen"
-FAILED, RESTARTED, STARTED, STOPPED = "unit failed", "unit restarted", "unit started", "unit stopped"
-MACHINE, OOM_KILL, STARTUP, SHUTDOWN = "machine", "oom kill", "startup", "shutdown"
-COUNTED = {FAILED: "failed", RESTARTED: "restarted", STARTED: "started", STOPPED: "stopped"}
+NOTE, STARTUP_NOTE, UNFINISHED_NOTE = "unit.seen", "startup.seen", "startup.unfinished"
+MACHINE, OOM_KILL, SHUTDOWN = "machine", "oom kill", "shutdown"
 KINDS = (*COUNTED, MACHINE, OOM_KILL, STARTUP, SHUTDOWN)
 # Of more messages in one reading nothing is heard until the next that is due: others have their turn, and PID 1, too.
 # A thousand a second are heard, also where a slow source has kept the lane for three seconds.
 MESSAGES_MAX = 4096
-# So many units, the newest, are remembered; so many that failed earlier are asked about; more of a kind are one event.
-UNITS_MAX, EARLIER_MAX, LISTED_MAX = 4096, 32, 8
+# So many that failed earlier are asked about; more of a kind are one event.
+EARLIER_MAX, LISTED_MAX = 32, 8
 # What happened so long before it is heard is told with its own time.
 LATE_US = 5_000_000
-SECOND_US = 1_000_000
-# These come and go with the sessions of people, which are not for everybody.
-_OF_SESSIONS = re.compile(r"(?:user@|user-runtime-dir@|session-|user-)")
 _UNIT_PROPERTIES = {
     "ActiveState": "s",
     "SubState": "s",
     **{f"{state}EnterTimestamp{clock}": "t" for state in ("Active", "Inactive") for clock in ("", "Monotonic")},
 }
 _SERVICE_PROPERTIES = {"Result": "s", "NRestarts": "u", "ExecMainCode": "i", "ExecMainStatus": "i"}
-# When each phase of a boot began, but the first two: how long before the kernel they did.
-_MANAGER_PROPERTIES = {
-    "FinishTimestamp": "t",
-    **{f"{phase}TimestampMonotonic": "t" for phase in ("Firmware", "Loader", "InitRD", "Userspace", "Finish")},
-}
-_BEGUN_PROPERTIES = {"InactiveExitTimestampMonotonic": "t", "ActiveEnterTimestampMonotonic": "t", "After": "as"}
-# What takes time to start; and what only orders it, or is waited for.
-_BEGINNING = (".service", ".mount", ".swap")
-_ORDERING = (TARGET, ".socket")
-# What was asked; all else that is asked of a boot is the name of a unit.
-_MANAGER, _LIST = "/manager", "/list"
-BEGUN_MAX, SLOWEST_MAX = 2048, 30
-# A boot that is not over so long after its beginning is told of as such, and once more when it is over.
-LATE_BOOT_S = 600.0
-UNFINISHED, UNFINISHED_NOTE = "unfinished", "startup.unfinished"
-_CODES = {1: "status", 2: "signal", 3: "core dumped, signal"}  # CLD_EXITED, CLD_KILLED, CLD_DUMPED
-_Values = dict[str, int | str]
-_K = TypeVar("_K")
-_T = TypeVar("_T")
-
-
-class UnitChange(NamedTuple):
-    """What became of a unit: kind of event, name, words, when (µs of CLOCK_MONOTONIC, 0 for now, and UTC), and more."""
-
-    kind: str
-    unit: str
-    text: str
-    time_us: int = 0
-    utc_us: int = 0
-    detail: str = ""
-
-
-class _Restarts(NamedTuple):
-    """How often a service was restarted, as systemd counts it, in which state it is, and whether one more is told."""
-
-    counted: int
-    sub: str
-    is_ahead: bool
-
-
-class UnitStates:
-    """Makes changes of what systemd says of properties: of each state once, however often it is said. Pure."""
-
-    def __init__(self, since_us: int, failed_us: int) -> None:
-        """``since_us``: what began or ended earlier is no news; ``failed_us``: what failed up to then is none."""
-        self._since_us = since_us
-        self.failed_us = failed_us
-        self._earlier_us = failed_us
-        self._seen_us: dict[tuple[str, bool], int] = {}
-        self._services: dict[str, _Values] = {}
-        self._restarts: dict[str, _Restarts] = {}
-        self._starting_again: set[str] = set()
-
-    def service(self, unit: str, values: _Values) -> None:
-        """Remember how the process of a service ended; systemd says that before it says what became of the unit."""
-        self._services[unit] = values
-        _bound(self._services)
-
-    def unit(self, unit: str, values: _Values) -> Iterator[UnitChange]:
-        """Give what is new in it."""
-        if _OF_SESSIONS.match(unit):
-            return
-        state = values.get("ActiveState", "")
-        yield from self._restarted(unit, str(values.get("SubState", "")))
-        entered = f"{'Active' if state == 'active' else 'Inactive'}EnterTimestamp"
-        time_us, utc_us = int(values.get(f"{entered}Monotonic", 0)), int(values.get(entered, 0))
-        # A service that may not start again is inactive first, and has failed at the same moment.
-        seen = unit, state == "failed"
-        before_us = self._seen_us.get(seen, self._earlier_us if state == "failed" else self._since_us)
-        if state not in {"active", "inactive", "failed"} or time_us <= before_us:
-            return
-        self._seen_us[seen] = time_us
-        _bound(self._seen_us)
-        is_again = unit in self._starting_again
-        if state != "inactive":  # That is between.
-            self._starting_again.discard(unit)
-        if state == "failed":
-            self.failed_us = max(self.failed_us, time_us)
-            yield UnitChange(FAILED, unit, self._ended(unit), time_us, utc_us)
-        elif unit.endswith(".service") and not is_again:
-            yield UnitChange(STARTED if state == "active" else STOPPED, unit, "", time_us, utc_us)
-
-    def _restarted(self, unit: str, sub: str) -> Iterator[UnitChange]:
-        """Whether it is to be started again because it ended, and how often it was that since the last time."""
-        counted = int(self._services.get(unit, {}).get("NRestarts", 0))
-        before = self._restarts.get(unit, _Restarts(counted, "", is_ahead=False))
-        grown = max(0, counted - before.counted)
-        is_ahead = before.is_ahead and not grown
-        grown -= before.is_ahead and grown > 0
-        # Systemd counts a restart when it begins: one that is waited for is told, and not counted yet.
-        if sub == "auto-restart" and not before.sub.startswith(sub):
-            grown, is_ahead = grown + 1, True
-        self._restarts[unit] = _Restarts(counted, sub, is_ahead)
-        _bound(self._restarts)
-        if grown:
-            if len(self._starting_again) < UNITS_MAX:
-                self._starting_again.add(unit)
-            times = f"{grown} times; " if grown > 1 else ""
-            yield UnitChange(RESTARTED, unit, f"{times}{self._ended(unit)}")
-
-    def _ended(self, unit: str) -> str:
-        values = self._services.get(unit, {})
-        code = _CODES.get(int(values.get("ExecMainCode", 0)))
-        ended = f"{code} {values.get('ExecMainStatus', 0)}" if code else ""
-        return ", ".join(word for word in (str(values.get("Result", "")), ended) if word)
-
-
-class Startup:
-    """Finds out how long a boot took, once it is over: its phases, which units began slowly, and what it waited for."""
-
-    def __init__(self) -> None:
-        """Ask nothing yet. ``is_told``: there is nothing to ask any more."""
-        self.is_told = self._is_late_told = False
-        self._asked: dict[int, str] = {}
-        self._over: UnitChange | None = None
-        self._begun: dict[str, BegunUnit] = {}
-        self._devices: dict[str, str] = {}
-
-    def ask_late(self, bus: SdBus) -> None:
-        """Ask once more, a long while after the beginning."""
-        if late_s() and not self._is_late_told and not self._asked:
-            self.ask(bus)
-
-    def ask(self, bus: SdBus) -> None:
-        """Ask whether it is over."""
-        if self.is_told:
-            return
-        self._asked = {bus.send((*MANAGER[:2], _PROPERTIES), "GetAll", MANAGER[2]): _MANAGER}
-        self._over, self._begun, self._devices = None, {}, {}
-
-    def answered(self, bus: SdBus, message: SdMessage) -> Iterator[UnitChange]:
-        """Take an answer, and ask on; what is asked of each unit, once a boot, costs systemd a fifth of a millisecond.
-
-        :raises OSError: where it is not as it should be.
-        """
-        asked = self._asked.pop(message.answers, "")
-        if not asked or message.is_error():
-            pass
-        elif asked == _MANAGER:
-            self._over = next(startup(message.properties(_MANAGER_PROPERTIES), late_s()), None)
-            if self._over is not None:
-                self._asked[bus.send(MANAGER, "ListUnits")] = _LIST
-        elif asked == _LIST:
-            yield from self._listed(bus, list(listed(message, BEGUN_MAX)))
-        elif self._over is not None:
-            begun = message.properties(_BEGUN_PROPERTIES)
-            active_us = int(begun.get("ActiveEnterTimestampMonotonic", 0))
-            begin_us = int(begun.get("InactiveExitTimestampMonotonic", 0)) or active_us
-            if 0 < begin_us <= active_us <= self._over.time_us:
-                self._begun[asked] = BegunUnit(begin_us, active_us, str(begun.get("After", "")).split())
-        if self._over is not None and not self._asked:
-            # Of hundreds of devices only those are asked about that somebody waited for.
-            for device in unseen_devices(self._begun) & self._devices.keys():
-                self._asked[bus.send((SYSTEMD, self._devices.pop(device), _PROPERTIES), "GetAll", UNIT)] = device
-        if self._over is not None and not self._asked:
-            slow = [name for name, unit in self._begun.items() if unit.length_us and name.endswith(_BEGINNING)]
-            slowest = sorted(slow, key=lambda name: -self._begun[name].length_us)[:SLOWEST_MAX]
-            detail = detail_of(self._begun, slowest)
-            over, self._over = self._over._replace(detail=detail), None
-            self._begun, self._devices = {}, {}
-            self.is_told = not over.text.startswith(UNFINISHED)
-            yield over
-
-    def _listed(self, bus: SdBus, units: Sequence[tuple[str, str, str]]) -> Iterator[UnitChange]:
-        """Ask about the units that there are; of a boot that is not over, tell which are still starting."""
-        if self._over is None:
-            return
-        if not self._over.text.startswith(UNFINISHED):
-            for unit, path, state in units:
-                if state == "active" and unit.endswith((*_BEGINNING, *_ORDERING)):
-                    self._asked[bus.send((SYSTEMD, path, _PROPERTIES), "GetAll", UNIT)] = unit
-                elif state == "active" and unit.endswith(DEVICE):
-                    self._devices[unit] = path
-            return
-        starting = [unit for unit, _, state in units if state == "activating"][:SLOWEST_MAX]
-        late, self._over = self._over._replace(detail=", ".join(starting)), None
-        if not self._is_late_told:
-            yield late
-        self._is_late_told = True
 
 
 class Units:
@@ -254,7 +82,8 @@ class Units:
         self._states: UnitStates | None = None
         self._bus: SdBus | None = None
         self._asked: dict[int, tuple[str, str]] = {}
-        self._startup = Startup()
+        self._startup: Startup | None = None
+        self._is_boot_told = False
         self._counts = dict.fromkeys(COUNTED, 0)
         self._overruns = 0
 
@@ -267,17 +96,17 @@ class Units:
             raise OSError(ENOENT, "only the running machine can be heard")
         if self._states is None:
             self._states = UnitStates(clock_gettime_ns(CLOCK_MONOTONIC) // 1000, _noted(host))
-            self._startup.is_told = bool(host.folder) and os.path.exists(f"{host.folder}/{STARTUP_NOTE}")
+            self._is_boot_told = bool(host.folder) and os.path.exists(f"{host.folder}/{STARTUP_NOTE}")
         changes: list[UnitChange] = []
         heard = 0
         for services, message in self._signals.take(host, MESSAGES_MAX):
             heard += 1
             with suppress(OSError):  # What is not as it should be is no news.
                 changes += self._change(self._states, services, message)
-        if heard == MESSAGES_MAX:
+        if heard >= MESSAGES_MAX:
             self._overruns += 1
             self._signals.let_go(host)
-        if self._bus is not None:
+        if self._bus is not None and self._startup is not None:
             with suppress(OSError):  # The bus may be gone.
                 self._startup.ask_late(self._bus)
         self._tell(host, list(_once(host, changes)))
@@ -290,6 +119,15 @@ class Units:
         if service == SYSTEMD:
             bus.send(MANAGER, "Subscribe")
             self._bus, self._asked = bus, {bus.send(MANAGER, "ListUnitsFiltered", ["failed"]): ("", "")}
+            self._ask_of_boot(bus)
+
+    def _ask_of_boot(self, bus: SdBus) -> None:
+        """Ask how long the boot took, unless that was told."""
+        if self._startup is None and not self._is_boot_told:
+            from sysmond.sources.startup import Startup  # noqa: PLC0415  who begins later in a boot does without
+
+            self._startup = Startup()
+        if self._startup is not None:
             self._startup.ask(bus)
 
     def _change(self, states: UnitStates, services: frozenset[str], message: SdMessage) -> Iterator[UnitChange]:
@@ -301,15 +139,16 @@ class Units:
             yield from self._answered(states, message)
         elif SYSTEMD in services and message.is_signal(MANAGER[2], "JobRemoved"):
             message.skip("uo")
-            yield UnitChange(FAILED, message.read("s"), f"not started: {_LOST_JOBS.get(message.read('s'), '')}")
+            unit, result = message.read("s"), message.read("s")
+            yield UnitChange(FAILED, unit, f"not started: {_LOST_JOBS.get(result, '')}")
         elif SYSTEMD in services and message.is_signal(MANAGER[2], "StartupFinished"):
             if self._bus is not None:
-                self._startup.ask(self._bus)
-        elif SYSTEMD in services and message.is_signal(_PROPERTIES, "PropertiesChanged"):
+                self._ask_of_boot(self._bus)
+        elif SYSTEMD in services and message.is_signal(PROPERTIES, "PropertiesChanged"):
             yield from _properties(states, name_of(message.path), message.read("s"), message)
         elif MACHINED in services and (done := _DONE.get(message.member)):
             yield UnitChange(MACHINE, message.read("s"), done)
-        elif LOGIND in services and message.is_signal(f"{LOGIND}.Manager", "PrepareForShutdown"):
+        elif LOGIND[0] in services and message.is_signal(LOGIND[2], "PrepareForShutdown"):
             if message.read("b"):
                 yield UnitChange(SHUTDOWN, "", "requested")
         elif OOMD in services and message.is_signal(f"{OOMD}.Manager", "Killed"):
@@ -323,7 +162,8 @@ class Units:
             return
         asked = self._asked.pop(message.answers, None)
         if asked is None:
-            yield from self._startup.answered(self._bus, message)
+            if self._startup is not None:
+                yield from self._startup.answered(self._bus, message)
             return
         if message.is_error():
             return
@@ -332,7 +172,7 @@ class Units:
             return
         for unit, path, _ in listed(message, EARLIER_MAX):
             for interface in (SERVICE, UNIT) if unit.endswith(".service") else (UNIT,):
-                self._asked[self._bus.send((SYSTEMD, path, _PROPERTIES), "GetAll", interface)] = (unit, interface)
+                self._asked[self._bus.send((SYSTEMD, path, PROPERTIES), "GetAll", interface)] = (unit, interface)
 
     def _tell(self, host: Host, changes: list[UnitChange]) -> None:
         """Tell of each kind, the worst first; of many only how many they are, and which."""
@@ -360,55 +200,6 @@ def _properties(states: UnitStates, unit: str, interface: str, message: SdMessag
         states.service(unit, message.properties(_SERVICE_PROPERTIES))
     elif interface == UNIT:
         yield from states.unit(unit, message.properties(_UNIT_PROPERTIES))
-
-
-def listed(message: SdMessage, most: int) -> Iterator[tuple[str, str, str]]:
-    """Name, path and state of so many units of a list.
-
-    :raises OSError: where there are more, or it is none.
-    """
-    with message.within("a", "(ssssssouso)"):
-        for _ in range(most):
-            with message.within("r", "ssssssouso") as there:
-                if not there:
-                    break
-                unit = message.read("s")
-                message.skip("ss")
-                state = message.read("s")
-                message.skip("ss")
-                path = message.read("o")
-                message.skip("uso")
-            yield unit, path, state
-
-
-def late_s() -> float:
-    """How old the boot is, where it should be over; else 0."""
-    age_s = clock_gettime(CLOCK_BOOTTIME)
-    return age_s if age_s >= LATE_BOOT_S else 0.0
-
-
-def startup(values: Mapping[str, int | str], waited_s: float = 0.0) -> Iterator[UnitChange]:
-    """How long each phase of a boot took, once it is over; what there was not has no phase. As systemd-analyze(1).
-
-    Of one that was waited for in vain, only for how long.
-    """
-    at = {name.removesuffix("TimestampMonotonic"): int(value) for name, value in values.items()}
-    if not at.get("Finish"):
-        if waited_s and "Finish" in at:
-            yield UnitChange(STARTUP, "", f"{UNFINISHED} after {waited_s:.0f} s")
-        return
-    before_us, loader_us, initrd_us = (at.get(name, 0) for name in ("Firmware", "Loader", "InitRD"))
-    userspace_us, finish_us = at.get("Userspace", 0), at["Finish"]
-    phases = {
-        "firmware": before_us - loader_us if before_us else 0,
-        "loader": loader_us,
-        "kernel": initrd_us or userspace_us,
-        "initrd": userspace_us - initrd_us if initrd_us else 0,
-        "userspace": finish_us - userspace_us,
-    }
-    lengths = ", ".join(f"{phase} {length / SECOND_US:.3f} s" for phase, length in phases.items() if length > 0)
-    total_s = sum(phases.values()) / SECOND_US
-    yield UnitChange(STARTUP, "", f"{total_s:.3f} s: {lengths}", finish_us, int(values.get("FinishTimestamp", 0)))
 
 
 def _once(host: Host, changes: Iterable[UnitChange]) -> Iterator[UnitChange]:
@@ -449,11 +240,6 @@ def _event(same: list[UnitChange]) -> HostEvent:
     if not time_us or clock_gettime_ns(CLOCK_MONOTONIC) // 1000 - time_us < LATE_US:
         return HostEvent(kind, unit, text, detail)
     return HostEvent(kind, unit, text, detail, utc_us * 1000, "systemd")
-
-
-def _bound(remembered: dict[_K, _T]) -> None:
-    if len(remembered) > UNITS_MAX:
-        del remembered[next(iter(remembered))]
 
 
 def _noted(host: Host) -> int:

@@ -13,7 +13,7 @@ from sysmond_probes import session as probe
 from sysmond.base.model import Lane, Sensitivity, check_table
 from sysmond.probe import Host, HostEvent
 from sysmond.sources import wtmp, wtmpdb
-from sysmond.sources.logind import MANAGER, NAME
+from sysmond.sources.sd_bus import LOGIND
 from sysmond.sources.sessions import FOLDER, PATH, SESSION, Sessions, parse
 from tests.support.onbus import a_bus, pytestmark
 from tests.support.onsystemd import PROPERTIES, Systemd, speaking
@@ -28,7 +28,7 @@ OF_GREETER = "UID=110\nUSER=gdm\nCLASS=greeter\n"
 
 @pytest.fixture
 def logind(monkeypatch: pytest.MonkeyPatch) -> Iterator[Systemd]:
-    with a_bus() as bus, speaking(bus.address, NAME) as made:
+    with a_bus() as bus, speaking(bus.address, LOGIND[0]) as made:
         monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", bus.address)
         yield made
 
@@ -50,11 +50,11 @@ class Doorkeeper:
         return tuple(map(int, values))
 
     def says(self, member: str, name: str) -> None:
-        self.logind.tell("signal", NAME, MANAGER[1], MANAGER[2], member, "so", [name, f"{PATH}/_3{name}"])
+        self.logind.tell("signal", LOGIND[0], LOGIND[1], LOGIND[2], member, "so", [name, f"{PATH}/_3{name}"])
 
     def locks(self, name: str, value: object) -> None:
         body = [SESSION, {"IdleHint": {"as": "b", "is": True}, "LockedHint": value}, []]
-        self.logind.tell("signal", NAME, f"{PATH}/_3{name}", PROPERTIES, "PropertiesChanged", "sa{sv}as", body)
+        self.logind.tell("signal", LOGIND[0], f"{PATH}/_3{name}", PROPERTIES, "PropertiesChanged", "sa{sv}as", body)
 
     def hears(self, count: int) -> list[tuple[str, str]]:
         def has() -> bool:
@@ -215,8 +215,8 @@ def test_nonsense_is_no_news(keeper: Doorkeeper) -> None:
     keeper.read()
     keeper.locks("2", {"as": "b", "is": True})
     keeper.locks("2", {"as": "s", "is": "yes"})
-    keeper.logind.tell("signal", NAME, MANAGER[1], MANAGER[2], "SessionNew", "u", [5])
-    keeper.logind.tell("signal", NAME, MANAGER[1], MANAGER[2], "SessionNew", "so", ["../2", "/x"])
+    keeper.logind.tell("signal", LOGIND[0], LOGIND[1], LOGIND[2], "SessionNew", "u", [5])
+    keeper.logind.tell("signal", LOGIND[0], LOGIND[1], LOGIND[2], "SessionNew", "so", ["../2", "/x"])
     (keeper.folder / "2").write_text(OF_ANN)
     keeper.says("SessionNew", "2")
     assert keeper.hears(1) == [("ann", "logged in (seat0)")]

@@ -12,20 +12,10 @@ from sysmond_probes import unit as probe
 
 from sysmond.base.model import Lane, Sensitivity, check_table
 from sysmond.probe import Host, HostEvent
-from sysmond.sources import units
-from sysmond.sources.logind import NAME as LOGIND
-from sysmond.sources.units import (
-    COUNTED,
-    FAILED,
-    MACHINED,
-    OOMD,
-    SYSTEMD,
-    UNIT,
-    UnitChange,
-    Units,
-    UnitStates,
-    name_of,
-)
+from sysmond.sources import startup, units
+from sysmond.sources.sd_bus import LOGIND
+from sysmond.sources.unit_states import COUNTED, FAILED, SYSTEMD, UNIT, UNITS_MAX, UnitChange, UnitStates
+from sysmond.sources.units import MACHINED, OOMD, Units, name_of
 from tests.support.onbus import a_bus, pytestmark
 from tests.support.onsystemd import PATH, PROPERTIES, Systemd, now_us, speaking, typed, unit_values
 from tests.support.waiting import wait_until
@@ -44,7 +34,7 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture
 def systemd(address: str) -> Iterator[Systemd]:
-    with speaking(address, SYSTEMD, MACHINED, OOMD, LOGIND) as made:
+    with speaking(address, SYSTEMD, MACHINED, OOMD, LOGIND[0]) as made:
         yield made
 
 
@@ -113,7 +103,7 @@ def test_a_service_that_fails_is_told_with_how_it_ended_and_once(ear: Ear, syste
 def test_that_the_machine_is_to_be_turned_off_is_told(ear: Ear, systemd: Systemd) -> None:
     for value in (False, True):
         body = [value]
-        systemd.tell("signal", LOGIND, "/org/freedesktop/login1", f"{LOGIND}.Manager", "PrepareForShutdown", "b", body)
+        systemd.tell("signal", *LOGIND, "PrepareForShutdown", "b", body)
     assert ear.hears(1) == [("shutdown", "", "requested")]
 
 
@@ -228,7 +218,7 @@ def test_a_boot_is_told_once_when_it_is_over_with_the_units_that_began_slowly(
     systemd: Systemd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late_s: float
 ) -> None:
     """As ``systemd-analyze time`` and ``blame`` of such a boot print it; that it is not over yet comes before."""
-    monkeypatch.setattr(units, "LATE_BOOT_S", late_s)
+    monkeypatch.setattr(startup, "LATE_BOOT_S", late_s)
     systemd.tell("answer", "GetAll", "a{sv}", [typed({**ANALYZED, "FinishTimestampMonotonic": 0})])
     there = [listed_unit(name) for name in ("a.service", "b.mount", "c.timer")]
     there.append(listed_unit("slow.service", "activating"))
@@ -304,11 +294,11 @@ def test_a_boot_tells_what_it_waited_for_and_asks_of_devices_only_those(systemd:
 )
 def test_a_phase_that_there_was_not_is_left_out(lacking: tuple[str, ...], expected: str) -> None:
     values = {name: value for name, value in ANALYZED.items() if not name.startswith(lacking)}
-    assert [change.text for change in units.startup(values)] == [expected]
-    assert list(units.startup({})) == list(units.startup({"FinishTimestampMonotonic": 0})) == []
-    [late] = units.startup({"FinishTimestampMonotonic": 0}, 600.4)
+    assert [change.text for change in startup.startup(values)] == [expected]
+    assert list(startup.startup({})) == list(startup.startup({"FinishTimestampMonotonic": 0})) == []
+    [late] = startup.startup({"FinishTimestampMonotonic": 0}, 600.4)
     assert (late.kind, late.text) == ("startup", "unfinished after 600 s")
-    assert [change.text for change in units.startup(values, 600.4)] == [expected]
+    assert [change.text for change in startup.startup(values, 600.4)] == [expected]
 
 
 def failed_before(systemd: Systemd, time_us: int) -> None:
@@ -388,11 +378,11 @@ def test_a_name_that_a_path_spells_is_read() -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     states = UnitStates(0, 0)
-    for number in range(units.UNITS_MAX + 10):
+    for number in range(UNITS_MAX + 10):
         states.service(f"{number}.service", {"NRestarts": 1})
         changes = states.unit(f"{number}.service", {"ActiveState": "active", "ActiveEnterTimestampMonotonic": 1})
         assert len(list(changes)) == 1
-    assert len(states._services) == len(states._seen_us) == len(states._restarts) == units.UNITS_MAX
+    assert len(states._services) == len(states._seen_us) == len(states._restarts) == UNITS_MAX
 
 
 def test_without_a_bus_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

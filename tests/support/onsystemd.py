@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from time import CLOCK_MONOTONIC, clock_gettime_ns
 from typing import Any
 
-from sysmond.sources.units import SERVICE, SYSTEMD, UNIT
+from sysmond.sources.unit_states import SERVICE, SYSTEMD, UNIT
 from tests.support import systemd as stand_in
 
 PROPERTIES = "org.freedesktop.DBus.Properties"

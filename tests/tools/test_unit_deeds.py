@@ -27,7 +27,7 @@ from sysmon_tools.targets import GroupTarget
 from sysmond.bus.wire.adapter import RemoteError
 from sysmond.errors import Error, NotPermittedError, UsageError
 from sysmond.history import Archive
-from sysmond.sources.units import SYSTEMD
+from sysmond.sources.unit_states import SYSTEMD
 from tests.support import onbus, screens, whole
 from tests.support.onsystemd import speaking
 from tests.support.ownsystemd import OwnSystemd, a_systemd
