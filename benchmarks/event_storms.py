@@ -36,6 +36,7 @@ from sysmond.base.model import ABSENT, Lane
 from sysmond.bus.wire.adapter import Call, Connection
 from sysmond.bus.wire.values import Variant
 from sysmond.machine.folders import Folders
+from sysmond.sampler.device_groups import QUIET_NS
 
 if TYPE_CHECKING:
     from sysmond.history import Archive
@@ -105,7 +106,7 @@ def announce_devices(pid: int, seconds: int) -> Figures:
         os.write(descriptor, b"add")  # What was lost is known by the next that comes.
     finally:
         os.close(descriptor)
-    time.sleep(AFTER_S)
+    time.sleep(QUIET_NS / SECOND_NS + AFTER_S)  # The last one might have parts.
     return meter.figures(sent + 1)
 
 

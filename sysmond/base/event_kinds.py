@@ -34,6 +34,7 @@ class EventKind(NamedTuple):
 
 
 _ANNOUNCED = "announced by the kernel; within a second"
+_DEVICES = "announced by the kernel, with the time of the first part; told 2 to 10 s later, when all have come"
 _UNITS = "announced by systemd; within a second, earlier failures when the recorder starts"
 _LINES = "kernel messages, as they come; earlier ones of this boot when the recorder starts"
 
@@ -72,10 +73,8 @@ KINDS = {
         (REALTIME,), "Threads are read ten times a second for a while, because of an incident.", is_minor=True
     ),
     "eased": EventKind((BACKGROUND,), "Firmware that answers slowly is read less often."),
-    "device added": _read(
-        _ANNOUNCED, "A device appeared, with its parts, of a kind that a probe reads.", is_minor=True
-    ),
-    "device removed": _read(_ANNOUNCED, "A device disappeared, with its parts.", is_minor=True),
+    "device added": _read(_DEVICES, "A device appeared, with its parts, of a kind that a probe reads.", is_minor=True),
+    "device removed": _read(_DEVICES, "A device disappeared, with its parts.", is_minor=True),
     "devices changed": _read(_ANNOUNCED, "Many devices appeared and disappeared at once.", is_minor=True),
     SUSPENDED: _read("at the first tick after it", "The machine was suspended: for how long, and what woke it."),
     "lid": _read("read every 10 s", "The lid was opened or closed.", is_minor=True),

@@ -3,18 +3,22 @@
 
 Source: the kernel's ``lib/kobject_uevent.c`` and rtnetlink(7): datagrams of two netlink families, to whose groups
 everybody may listen. So hot-plug needs neither udev nor a bus. Events are gathered for a moment, since one device has
-many: a storm costs four wake-ups a second. Standard library only.
+many: a storm costs four wake-ups a second. What is told of them waits longer (``device_groups``). Standard library
+only.
 """
 
 import errno
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
+from sysmond.base import clock
+from sysmond.base.clock import SECOND_NS
 from sysmond.probe import ADDRESSES, LINKS
+from sysmond.sampler.device_groups import ADDED, REMOVED, Announced, DeviceChange, DeviceGroups
 from sysmond.sampler.sources import ALL
 
 NETLINK_ROUTE, NETLINK_KOBJECT_UEVENT = 0, 15
@@ -26,30 +30,13 @@ _TYPE, _DESTINATION_LENGTH = slice(4, 6), 17
 RTM_NEWROUTE, RTM_DELROUTE = 24, 25
 # Routes to half of all addresses are what a VPN has instead of a default one. A router may change thousands of others.
 DEFAULT_LENGTH_MAX = 1
-_ACTIONS = {b"add": "device added", b"remove": "device removed"}
-STORM = "devices changed"
-# More devices than these at once are recorded as their number.
-DEVICES_LISTED_MAX = 8
+_ACTIONS = {b"add": ADDED, b"remove": REMOVED}
 # From the first event of a device to the look for it, in which others come; and so many are read at a time.
 GATHER_S = 0.25
 EVENTS_MAX = 1024
 EVENT_BYTES_MAX = 8192
 # Room for as many; who may not have it has that of any socket. It is memory only while something waits there.
 SO_RCVBUFFORCE, ROOM_BYTES = 33, 1024 * 1024
-
-
-class Announced(NamedTuple):
-    """What a message is about. ``kind`` of event, and ``name`` of the device, where one came or went; else empty.
-
-    ``number``: how many the kernel had announced with it, of all devices; 0 where it does not say. ``path``: of the
-    device below /sys, whose parts have longer ones.
-    """
-
-    subsystem: str
-    kind: str = ""
-    name: str = ""
-    number: int = 0
-    path: str = ""
 
 
 def device_of(message: bytes) -> Announced:
@@ -65,25 +52,6 @@ def device_of(message: bytes) -> Announced:
         int(number) if number.isdigit() else 0,
         path,
     )
-
-
-def with_parts(devices: Sequence[Announced]) -> dict[Announced, list[Announced]]:
-    """Devices that came or went together: each that is no part of another, and its parts."""
-    whole = {(about.kind, about.path): about for about in devices}
-    roots: dict[Announced, list[Announced]] = {}
-    for about in devices:
-        above = [whole.get((about.kind, path)) for path in _above(about.path)]
-        root = next((each for each in above if each is not None), about)
-        roots.setdefault(root, []).extend(() if root is about else (about,))
-    return roots
-
-
-def _above(path: str) -> Iterator[str]:
-    """The paths of all that a device may be a part of, the whole first."""
-    at = path.find("/", 1)
-    while at > 0:
-        yield path[:at]
-        at = path.find("/", at + 1)
 
 
 class MulticastGroup(NamedTuple):
@@ -119,8 +87,10 @@ class DeviceEvents:
     def __init__(self, say: Callable[[str], None]) -> None:
         """Begin to listen; where that is refused, ``say`` so, and hear nothing."""
         self._came_and_went: list[Announced] = []
+        self._groups = DeviceGroups()
         self._losses = Losses()
         self._look_s = 0.0
+        self._heard_ns = 0
         self._listening: list[tuple[socket.socket, MulticastGroup]] = []
         for group in GROUPS:
             listening = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, group.family)
@@ -140,12 +110,15 @@ class DeviceEvents:
         return [] if self._look_s else [listening.fileno() for listening, _ in self._listening]
 
     def wait_s(self, longest_s: float) -> float:
-        """How long to wait at most: until it is time to look."""
-        return min(longest_s, max(0.0, self._look_s - monotonic())) if self._look_s else longest_s
+        """How long to wait at most: until it is time to look, or to tell."""
+        look_s = self._look_s - monotonic() if self._look_s else longest_s
+        due_ns = self._groups.due_ns()
+        tell_s = (due_ns - clock.boottime_ns()) / SECOND_NS if due_ns else longest_s
+        return max(0.0, min(longest_s, look_s, tell_s))
 
     def hear(self) -> None:
         """Something has come: gather what follows."""
-        self._look_s = monotonic() + GATHER_S
+        self._look_s, self._heard_ns = monotonic() + GATHER_S, clock.boottime_ns()
 
     def changed(self) -> set[str]:
         """Of which subsystems anything changed, once it is time to look; ``ALL`` where events of devices were lost."""
@@ -157,35 +130,22 @@ class DeviceEvents:
         self._losses.look(heard)
         return {about.subsystem for about in heard if about.subsystem}
 
-    def happened(self, subsystems: set[str]) -> list[tuple[str, str, str]]:
-        """Kind, subject and text of the events that the last changes of these subsystems were; of a storm but one.
+    def take_in(self, subsystems: set[str]) -> None:
+        """Have the last changes of these subsystems be events, each at the time when it was first heard of."""
+        self._groups.add((about for about in self._came_and_went if about.subsystem in subsystems), self._heard_ns)
 
-        A device is one event, with its parts: a hub with what hangs on it, a keyboard with its light-emitting diodes.
-        """
-        devices = [about for about in self._came_and_went if about.subsystem in subsystems]
-        lost = self._losses.take()
-        roots = with_parts(devices)
-        if len(roots) > DEVICES_LISTED_MAX or lost:
-            said = f"{len(devices)} events"
-            if lost:
-                said += f"; {lost} more, of whatever devices, were lost"
-            return [(STORM, " ".join(sorted({about.subsystem for about in devices})), said)]
-        return [(about.kind, _called(about), _listed(parts)) for about, parts in roots.items()]
+    def over(self) -> list[DeviceChange]:
+        """The events whose time has come; of a storm but one."""
+        return self._groups.over(clock.boottime_ns(), self._losses.take())
+
+    def rest(self) -> list[DeviceChange]:
+        """The events that still wait."""
+        return self._groups.rest()
 
     def close(self) -> None:
         """Listen no more."""
         for listening, _ in self._listening:
             listening.close()
-
-
-def _called(about: Announced) -> str:
-    return f"{about.subsystem}/{about.name}"
-
-
-def _listed(parts: Sequence[Announced]) -> str:
-    names = [_called(part) for part in parts[:DEVICES_LISTED_MAX]]
-    more = [f"{len(parts) - len(names)} more"] if len(parts) > len(names) else []
-    return f"with {', '.join([*names, *more])}" if names else ""
 
 
 class Losses:

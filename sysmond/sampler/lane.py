@@ -40,6 +40,7 @@ from sysmond.sampler.time_limit import OverrunError, TimeLimit
 
 if TYPE_CHECKING:
     from sysmond.sampler.device_events import DeviceEvents
+    from sysmond.sampler.device_groups import DeviceChange
     from sysmond.sampler.last_rows import LastRows
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -180,22 +181,26 @@ class Sampler:
         changed = devices.changed()
         if changed:
             self._look(changed)
-            self._tell_of_devices(devices, changed)
+            self._take_in_devices(devices, changed)
+        self._tell_of_devices(devices.over())
         return bool(is_ready or changed)
 
-    def _tell_of_devices(self, devices: "DeviceEvents", changed: set[str]) -> None:
-        """Record what came and went of what probes read, and have the other lane look for it, too."""
+    def _take_in_devices(self, devices: "DeviceEvents", changed: set[str]) -> None:
+        """Have what came and went of what probes read become events, and the other lane look for it, too."""
         wanted: dict[Lane, set[str]] = {lane: set() for lane in Lane}
         for planned in self._plan.probes:
             if planned.enabled:
                 wanted[planned.lane].update(planned.subsystems)
-        # At its own time, not at that of the last tick: two that read alike would be one and the same.
-        self._now_ns = max(self._now_ns, clock.boottime_ns())
-        for event in devices.happened(set().union(*wanted.values())):
-            self._record(Sensitivity.PUBLIC, HostEvent(*event))
+        devices.take_in(set().union(*wanted.values()))
         if ALL in changed or not wanted[Lane.REALTIME].isdisjoint(changed):
             order: control.Order = {"do": "look", "subsystems": sorted(changed)}
             control.tell(f"{self._settings.folders.runtime}/{WRITERS[Lane.REALTIME]}", order)
+
+    def _tell_of_devices(self, changes: "list[DeviceChange]") -> None:
+        """Record them, each at its own time: two that read alike would else be one and the same."""
+        for change in changes:
+            self._record(Sensitivity.PUBLIC, HostEvent(*change[1:]), change.at_ns)
+            self._hurry()
 
     def _intervals_ns(self) -> set[int]:
         """At which multiples to tick next; what is new does not wait for its own interval."""
@@ -532,15 +537,16 @@ class Sampler:
         self._say(f"probe {subject}: {kind}: {text}")
         self._record(sensitivity, HostEvent(kind, subject, text))
 
-    def _record(self, sensitivity: Sensitivity, event: HostEvent) -> None:
-        """Record that something happened, and let the bus part know."""
+    def _record(self, sensitivity: Sensitivity, event: HostEvent, at_ns: int = 0) -> None:
+        """Record that something happened, now or at a time, and let the bus part know."""
+        at_ns = at_ns or self._now_ns
         event_kinds.check(event.kind, WRITERS[self._lane])
         texts = ("kind", "subject", "text", "detail", "known_from")
         event = event._replace(**{name: getattr(event, name).replace("\0", " ") for name in texts})
         del self._events[: max(0, len(self._events) + 1 - WAITING_EVENTS_MAX)]
-        self._events.append((sensitivity, self._now_ns, event))
+        self._events.append((sensitivity, at_ns, event))
         said = {"kind": event.kind, "subject": event.subject, "text": event.text[:EVENT_BYTES_MAX]}
-        order: control.Order = {"do": "event", "boottime_ns": self._now_ns, **said, "sensitivity": sensitivity}
+        order: control.Order = {"do": "event", "boottime_ns": at_ns, **said, "sensitivity": sensitivity}
         control.tell(f"{self._settings.folders.runtime}/bus", order)
         # What was read of in a log of before is over.
         if event.kind in self._plan.sampler.burst_kinds and event.happened_ns == ABSENT:
@@ -690,6 +696,9 @@ class Sampler:
 
     def close(self, *, is_over: bool = True) -> None:
         """Leave the rings for the archiver; where it ``is_over``, in good order."""
+        if self._devices and self._rings.open:
+            self._tell_of_devices(self._devices.rest())
+            self._write_events(self._now_ns)
         self._write_last_words(self._now_ns)  # Of who left since the last tick: the next lane knows nothing of them.
         for stream in list(self._rings.open):
             self._rings.close(stream, is_over=is_over)

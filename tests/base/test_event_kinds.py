@@ -15,7 +15,7 @@ NAMED = (
     ("sysmond/daemon/runner.py", r'_event\("([a-z ]+)"', {DAEMON}),
     ("sysmond/archiver/main.py", r'_ledger\.event\("([a-z ]+)"', {ARCHIVER}),
     ("sysmond/archiver/disk_writes.py", r'self\.event\("([a-z ]+)"', {ARCHIVER}),
-    ("sysmond/sampler/device_events.py", r'"(devices? [a-z]+)"', {BACKGROUND}),
+    ("sysmond/sampler/device_groups.py", r'"(devices? [a-z]+)"', {BACKGROUND}),
     ("sysmond/commands/pins.py", r'_tell\(folders, "([a-z ]+)"', {PEOPLE}),
 )
 

@@ -22,6 +22,7 @@ import pytest
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.result import Event
 from sysmond.history import Archive
+from sysmond.sampler.device_groups import HOLD_NS
 from tests.lab.outside import AT_FIRST, Outside
 from tests.lab.sensed import LATE_NS, as_service, run, tell_supplies
 from tests.support.waiting import wait_until
@@ -50,13 +51,16 @@ EATING = [sys.executable, "-I", "-S", "-c", "bytearray(400 << 20)"]
 class Happening(NamedTuple):
     """What is done, and the event that has to come of it: its kind, and what its subject and text match together.
 
-    ``within_s``: how soon, beside what an emulated processor takes.
+    ``within_s``: how soon, beside what an emulated processor takes. ``others_s``: so long after it another might come,
+    which must not. ``subject``: what that of the one that comes matches as a whole.
     """
 
     does: Callable[[], object]
     kind: str
     says: str
     within_s: int = 1 + READ_S
+    others_s: int = READ_S
+    subject: str = ".*"
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +128,11 @@ def log_in() -> None:
     wait_until(lambda: set(os.listdir(SESSIONS)).difference(before))
 
 
+def keyboard(does: Callable[[], object], kind: str) -> Happening:
+    """A keyboard of USB is one event with its parts, however far apart the kernel announces them."""
+    return Happening(does, kind, "^usb/", others_s=HOLD_NS // SECOND_NS + READ_S, subject="usb/[^:]+")
+
+
 def what_happens(outside: Outside, number: int) -> list[Happening]:
     """All of it, in order; ``number``: of the round, so that what a round does is not what another did."""
     mounted = FILES / f"mounted-{number}"
@@ -133,15 +142,13 @@ def what_happens(outside: Outside, number: int) -> list[Happening]:
         outside.say(plugged=is_on)
         tell_supplies()
 
-    # A device, not a part of it: what the kernel takes longer than the recorder gathers to announce is several events.
-    usb = "^usb/[^:]+: "
     return [
         Happening(lambda: outside.say(lid=0), "lid", "closed"),
         Happening(lambda: outside.say(lid=1), "lid", "open"),
         Happening(lambda: mains(0), "mains", "ACAD: .*(off|disconnected|unplugged|battery)"),
         Happening(lambda: mains(1), "mains", "ACAD: .*(on|connected|plugged)"),
-        Happening(lambda: outside.monitor("device_add usb-kbd,id=keys,bus=usb.0,port=4"), "device added", usb),
-        Happening(lambda: outside.monitor("device_del keys"), "device removed", usb),
+        keyboard(lambda: outside.monitor("device_add usb-kbd,id=keys,bus=usb.0,port=4"), "device added"),
+        keyboard(lambda: outside.monitor("device_del keys"), "device removed"),
         Happening(log_in, "session", "root.*in"),
         Happening(lambda: fail(failing), "unit failed", failing),
         Happening(lambda: run_out_of_memory(hungry), "oom kill", "python3"),
@@ -179,10 +186,11 @@ def check(recorder: Recorder, each: Happening) -> None:
         return events(each.kind, each.says)
 
     wait_until(seen, lambda: (each.kind, events("*", ""), recorder.said()))
-    time.sleep(READ_S)
+    time.sleep(each.others_s)
     found = events(each.kind, each.says)
     print(f"{each.kind}: {(found[0].time_ns - end_ns) / SECOND_NS:+.1f} s: {found[0].subject}: {found[0].text}")
     assert len(found) == 1, found
+    assert re.fullmatch(each.subject, found[0].subject), found
     assert begin_ns - SECOND_NS - LATE_NS <= found[0].time_ns <= end_ns + each.within_s * SECOND_NS + LATE_NS
 
 

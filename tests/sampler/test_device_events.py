@@ -18,7 +18,8 @@ from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.probe import LINKS
 from sysmond.sampler import device_events
-from sysmond.sampler.device_events import DEVICES_LISTED_MAX, Announced, DeviceEvents, Losses, device_of
+from sysmond.sampler.device_events import DeviceEvents, Losses, device_of
+from sysmond.sampler.device_groups import Announced
 from sysmond.sampler.sources import ALL
 from tests.support.devices import Devices, a_machine
 from tests.support.waiting import wait_until
@@ -82,7 +83,7 @@ def test_what_the_kernel_announces_is_heard_once_the_rest_has_come() -> None:
     assert said == []
 
 
-def test_what_comes_and_goes_is_told_by_name_and_a_storm_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_and_goes_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting: list[Announced] = []
     monkeypatch.setattr(device_events, "GATHER_S", 0.0)
     monkeypatch.setattr(device_events, "_heard", lambda _, group: iter(waiting if group.of == "devices" else ()))
@@ -93,26 +94,29 @@ def test_what_comes_and_goes_is_told_by_name_and_a_storm_by_its_number(monkeypat
         devices.hear()
         return devices.changed()
 
-    one, changed = Announced("block", "device added", "sda"), Announced("hwmon", "", "hwmon0")
+    def told(*subsystems: str) -> list[tuple[str, str, str]]:
+        devices.take_in({*subsystems})
+        assert devices.over() == [], "more may come"
+        assert devices.wait_s(60.0) <= 60.0
+        return [event[1:] for event in devices.rest()]
+
+    one, changed = Announced("block", "device added", "sda", path="/devices/sda"), Announced("hwmon", "", "hwmon0")
     assert heard(one, changed, Announced("misc", "device removed", "x")) == {"block", "hwmon", "misc"}
-    assert devices.happened({"block", "hwmon"}) == [("device added", "block/sda", "")]
-    storm = [one._replace(number=number) for number in range(DEVICES_LISTED_MAX + 1)]
-    assert heard(*storm, changed) == {"block", "hwmon"}
-    assert devices.happened({"block", "hwmon"}) == [("devices changed", "block", f"{DEVICES_LISTED_MAX + 1} events")]
+    assert told("block", "hwmon") == [("device added", "block/sda", "")]
     hub = [
         Announced("usb", "device added", path.rpartition("/")[2], path=f"/devices/pci0000:00/{path}")
         for path in ("usb1/1-4/1-4.1", "usb1/1-4", "usb1/1-4/1-4:1.0", "usb1/1-40", "usb1/1-4/1-4.1/1-4.1:1.0")
     ]
-    gone = hub[2]._replace(kind="device removed")
-    assert heard(*hub, gone) == {"usb"}
-    assert devices.happened({"usb"}) == [
+    gone = Announced("block", "device removed", "sdb", path="/devices/sdb")
+    assert heard(*hub, gone) == {"usb", "block"}
+    assert told("usb", "block") == [
         ("device added", "usb/1-4", "with usb/1-4.1, usb/1-4:1.0, usb/1-4.1:1.0"),
         ("device added", "usb/1-40", ""),
-        ("device removed", "usb/1-4:1.0", ""),
+        ("device removed", "block/sdb", ""),
     ]
     parts = [hub[1]._replace(name=f"{number}", path=f"{hub[1].path}/{number}") for number in range(10)]
     assert heard(hub[1], *parts) == {"usb"}
-    ((_, subject, text),) = devices.happened({"usb"})
+    ((_, subject, text),) = told("usb")
     assert (subject, text[-20:]) == ("usb/1-4", "usb/6, usb/7, 2 more")
     devices.close()
 
@@ -147,7 +151,8 @@ def test_a_storm_of_the_kernel_is_counted_to_the_last(monkeypatch: pytest.Monkey
                 NULL.write_text("add")
             devices.hear()
             assert "mem" in devices.changed()
-            texts += [text for _, _, text in devices.happened({"mem"})]
+            devices.take_in({"mem"})
+            texts += [change.text for change in devices.over()]
     finally:
         devices.close()
     counted = [int(number) for text in texts for number in re.findall(r"\d+", text)]
@@ -192,6 +197,22 @@ def test_what_is_plugged_in_has_its_series_long_before_its_interval(machine: Dev
     wait_until(lambda: "sensor/temp@hwmon0" in series(recorder), recorder.said)
     machine.add("hwmon", "hwmon1", {"name": "second", "temp1_input": "55000"})
     wait_until(lambda: "sensor/temp@hwmon1" in series(recorder), recorder.said)
+
+
+@pytest.mark.skipif(shutil.which("umockdev-wrapper") is None, reason="no umockdev to plug devices in")
+def test_what_is_plugged_in_and_pulled_out_is_one_event_with_its_parts(machine: Devices, recorder: Recorder) -> None:
+    wait_until(lambda: "sensor/temp@hwmon0" in series(recorder), recorder.said)
+
+    def happened(kind: str) -> list[tuple[str, str]]:
+        return [(event.subject, event.text) for event in Archive(recorder.folders).events(kind=kind)]
+
+    whole = machine.add("hwmon", "hwmon1", {"name": "whole"})
+    part = machine.add("hwmon", "hwmon2", {"name": "part"}, whole)
+    wait_until(lambda: happened("device added"), recorder.said)
+    machine.remove(part)
+    machine.remove(whole)
+    wait_until(lambda: happened("device removed"), recorder.said)
+    assert happened("device added") == happened("device removed") == [("hwmon/hwmon1", "with hwmon/hwmon2")]
 
 
 # --- Links

@@ -5,7 +5,6 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -16,13 +15,11 @@ from sysmond.machine.folders import Folders
 from sysmond.probe import EVENTS_MAX, Host, Probe, Table, Tells, state, text
 from sysmond.ring.progress import Progress, Sealed
 from sysmond.ring.snapshot import snapshot
+from sysmond.sampler.device_groups import DeviceChange
 from sysmond.sampler.lane import Sampler
 from sysmond.sampler.last_rows import last_rows
 from sysmond.store.of_ring import BootEvent, of_snapshot
 from tests.support.bench import SECOND, Bench
-
-if TYPE_CHECKING:
-    from sysmond.sampler.device_events import DeviceEvents
 
 LID = Table("lid", (state("closed", "1 closed; 0 open."),), per="lid")
 
@@ -265,22 +262,16 @@ def test_another_interval_costs_no_comparison(bench: Closing) -> None:
     assert [event[2] for event in of_lids(bench)] == ["closed"]
 
 
-class SameStorm:
-    """Devices of which each look finds the same."""
-
-    def happened(self, _subsystems: set[str]) -> list[tuple[str, str, str]]:
-        return [("devices changed", "block", "9 events")]
-
-
-def test_two_storms_that_read_alike_are_two(bench: Closing) -> None:
+def test_two_storms_that_read_alike_are_two_at_their_own_times(bench: Closing) -> None:
     _, sampler = offered(bench)
     ticks(sampler, 1)
-    sampler._now_ns = 0  # The last tick is over; here it was one of the second to come.
-    for _ in range(2):
-        sampler._tell_of_devices(cast("DeviceEvents", SameStorm()), {"block"})
+    for seconds in (5, 4):
+        at_ns = clock.boottime_ns() - seconds * SECOND
+        sampler._tell_of_devices([DeviceChange(at_ns, "devices changed", "block", "9 events")])
     ticks(sampler, 1)
     happened = [event for path in bench.rings("background") for event in of_snapshot(snapshot(path)).events]
-    assert len({event.boottime_ns for event in happened if event.kind == "devices changed"}) == 2
+    first_ns, second_ns = sorted({event.boottime_ns for event in happened if event.kind == "devices changed"})
+    assert SECOND <= second_ns - first_ns <= clock.boottime_ns() - first_ns
 
 
 def test_that_the_machine_slept_is_an_event_with_what_woke_it(bench: Closing, monkeypatch: pytest.MonkeyPatch) -> None:

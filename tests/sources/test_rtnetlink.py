@@ -12,7 +12,8 @@ from sysmond_probes import address as probe
 
 from sysmond.base.model import Lane, Sensitivity, check_table
 from sysmond.probe import ADDRESSES, Host
-from sysmond.sampler.device_events import Announced, address_of
+from sysmond.sampler.device_events import address_of
+from sysmond.sampler.device_groups import Announced
 from sysmond.sources.rtnetlink import InterfaceAddress, parse
 
 alone = pytest.mark.skipif(

@@ -28,9 +28,9 @@ class Devices:
         self._process = process
         self.environ = {"LD_PRELOAD": PRELOAD, "UMOCKDEV_DIR": root}
 
-    def add(self, subsystem: str, name: str, attributes: dict[str, str]) -> str:
-        """Plug a device in; gives its path."""
-        return self._do("add", subsystem, name, attributes)
+    def add(self, subsystem: str, name: str, attributes: dict[str, str], whole: str = "/sys/devices") -> str:
+        """Plug a device in; gives its path. ``whole``: the path of what it is a part of."""
+        return self._do("add", subsystem, name, attributes, whole)
 
     def remove(self, path: str) -> None:
         """Pull a device out."""
@@ -83,10 +83,11 @@ def _obey() -> None:
 
     for line in sys.stdin:
         match json.loads(line):
-            case ["add", subsystem, name, attributes]:
+            case ["add", subsystem, name, attributes, whole]:
                 pairs = [word for pair in attributes.items() for word in pair]
-                words = subsystem.encode(), name.encode(), None, _texts(pairs), _texts([])
-                path = f"/sys/devices/{name}"
+                parent = None if whole == "/sys/devices" else whole.encode()
+                words = subsystem.encode(), name.encode(), parent, _texts(pairs), _texts([])
+                path = f"{whole}/{name}"
                 if not _done(lambda words=words: library.umockdev_testbed_add_devicev(testbed, *words), 1):  # type: ignore[misc]
                     tell(path, "add")  # It exists, but not all listeners got the event.
                 _say(path)
