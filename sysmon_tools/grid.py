@@ -8,6 +8,7 @@ value.
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from sysmond.base.terminal import printable
@@ -20,6 +21,7 @@ _BETWEEN = "  "
 _ABSENT = "-"
 # A heading may be folded behind an underscore and before a statistic.
 _FOLDS = re.compile(r"(?<=_)|(?=:)")
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 class Display(NamedTuple):
@@ -93,16 +95,31 @@ def clipped(text: str, width: int, *, is_ascii: bool) -> str:
     if length(text) <= width:
         return text
     sign = "." * min(3, width) if is_ascii else "…"
-    while text and length(text) > width - len(sign):
-        text = text[: max(0, min(len(text) - 1, width))]
-    return text + sign
+    return cut(text, width - len(sign)) + sign
+
+
+def cut(text: str, width: int) -> str:
+    """The beginning of a text for which there is room in so many columns."""
+    if text.isascii():
+        return text[:width]
+    for at, sign in enumerate(text):
+        width -= 1 if sign.isascii() else _columns(sign)
+        if width < 0:
+            return text[:at]
+    return text
 
 
 def length(text: str) -> int:
     """How many columns a text takes on a terminal."""
     if text.isascii():
         return len(text)
-    return sum(0 if unicodedata.combining(sign) else 1 + (unicodedata.east_asian_width(sign) in "WF") for sign in text)
+    beyond = _BEYOND_ASCII.findall(text)  # Mostly a dash or an ellipsis in a long line.
+    return len(text) - len(beyond) + sum(map(_columns, beyond))
+
+
+@lru_cache(4096)
+def _columns(sign: str) -> int:
+    return 0 if unicodedata.combining(sign) else 1 + (unicodedata.east_asian_width(sign) in "WF")
 
 
 def _spelled(field: Field, row: int) -> str:

@@ -8,13 +8,14 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
 from textual import events
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
+from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
 
-from sysmon_tools.grid import Field, clipped, length
+from sysmon_tools.grid import Field, clipped, cut, length
 from sysmon_tools.screen.question import SheetRows
 from sysmon_tools.show import Text, segment
 from sysmond.base.terminal import printable
@@ -25,6 +26,8 @@ _BETWEEN = "  "
 _TREE_COLUMNS = ("comm", "instance")
 # What a row is about stands in one of these; behind it what is to be noted of that.
 _NAMES = ("comm", "instance", "unit", "user_unit")
+# Texts side by side, each with its style.
+_Parts = Sequence[tuple[str, str]]
 
 
 class Lines(Widget):
@@ -51,7 +54,7 @@ class Lines(Widget):
     def render_line(self, y: int) -> Strip:
         """Give a line, as wide as there is room."""
         line = self._lines[y] if y < len(self._lines) else Text()
-        return _strip(line, self)
+        return Strip(list(line.render(self.app.console))).simplify().adjust_cell_length(self.size.width)
 
     def on_click(self, event: events.Click) -> None:
         """Tell where."""
@@ -61,8 +64,12 @@ class Lines(Widget):
 class TableLines(ScrollView, can_focus=False):
     """Rows below a heading, of which only those that are seen are spelled, however many there are.
 
-    The cursor stays with its row when the rows change, as far as the texts of ``stays`` tell it.
+    The cursor stays with its row when the rows change, as far as the texts of ``stays`` tell it. Of the lines that are
+    seen only those are drawn again that have changed: of a second to the next most rows have not.
     """
+
+    # Textual would lay out the whole screen, and draw all of the table.
+    virtual_size = Reactive(Size(0, 0), repaint=False)
 
     class Chosen(Message):
         """Somebody pointed at a column's heading, or chose a row."""
@@ -85,6 +92,8 @@ class TableLines(ScrollView, can_focus=False):
         self._stays = stays
         # The texts of rows that were seen, by place, and how wide each is.
         self._spelled: dict[int, list[tuple[str, int]]] = {}
+        # The lines as they were drawn last.
+        self._drawn: dict[int, _Parts] = {}
         self._left = 0
         self._widths: dict[str, int] = {}
         self._names: tuple[str, ...] = ()
@@ -108,11 +117,13 @@ class TableLines(ScrollView, can_focus=False):
             telling = [(field.cell, before[field.name]) for field in rows.every if field.name in before]
             same = (at for at, row in enumerate(rows.order) if all(cell(row) == text for cell, text in telling))
             self.at = next(same, self.at)
+        self._widths = {one.name: max(len(one.name), len(one.unit), self._widths.get(one.name, 0))
+                        for one in rows.fields}  # fmt: skip
         self.at = max(0, min(self.at, len(rows.order) - 1))
         self.virtual_size = Size(self.size.width, len(rows.order) + self._head)
         self._is_following = True
         self._follow()
-        self.refresh()
+        self._draw_changed()
 
     def home(self) -> None:
         """Put the cursor on the first row, and leave it there with the next rows: their order is another."""
@@ -126,13 +137,13 @@ class TableLines(ScrollView, can_focus=False):
         """Put the cursor on a row."""
         self.at = max(0, min(at, len(self.rows.order) - 1))
         self._follow()
-        self.refresh()
+        self._draw_changed()
 
     def aside(self, count: int) -> None:
         """Leave out so many more columns behind the first, or fewer."""
         self._left = max(0, min(self._left + count, len(self.rows.fields) - 2))
         self._spelled.clear()
-        self.refresh()
+        self._draw_changed()
 
     def search(self, text: str, step: int = 1) -> bool:
         """Go to the next row that has a text, from here on, or with ``step`` 0 from this row on; whether there is one.
@@ -147,7 +158,7 @@ class TableLines(ScrollView, can_focus=False):
                 if self._has(at):
                     self.go(at)
                     return True
-        self.refresh()
+        self._draw_changed()
         return False
 
     def page_rows(self) -> int:
@@ -168,26 +179,24 @@ class TableLines(ScrollView, can_focus=False):
         """When what the row below the cursor is about began; 0 where that is not known."""
         return self.rows.started_ns(self.at) if self.rows.order else 0
 
+    def watch_virtual_size(self, size: Size) -> None:
+        """Another number of rows is another scrollbar; where it comes or goes, another layout."""
+        if self.show_vertical_scrollbar and size.height > self.size.height:
+            self.vertical_scrollbar.window_virtual_size = size.height
+        else:
+            self.refresh(repaint=False, layout=True)
+
     def render_line(self, y: int) -> Strip:
         """Give a line of the heading, or a row."""
-        if y < self._head:
-            top = self.scroll_offset.y
-            for at in range(top, min(top + self.page_rows(), len(self.rows.order))):
-                self._texts(at)  # So that the heading is as wide as what is below it.
-            return _strip(self._heading(y), self)
-        at = self.scroll_offset.y + y - self._head
-        if at >= len(self.rows.order):
-            return _strip(Text(), self)
-        is_hit = self.searched and at != self.at and self._has(at)
-        row = segment(self._row(at), "reverse" if at == self.at else "yellow" if is_hit else "")
-        return Strip([row]).adjust_cell_length(self.size.width)
+        self._drawn[y] = line = self._line(y)
+        return _strip(line, self.size.width)
 
     def on_click(self, event: events.Click) -> None:
         """Choose a column by its heading, or a row; twice goes into it."""
         if event.y < self._head:
             end = 0
             for field in self._shown():
-                end += self._width(field) + len(_BETWEEN)
+                end += self._widths[field.name] + len(_BETWEEN)
                 if event.x < end:
                     self.post_message(self.Chosen(field.name))
                     return
@@ -201,6 +210,13 @@ class TableLines(ScrollView, can_focus=False):
         row = self.rows.order[self.at] if self.rows.order else None
         telling = [field for field in self.rows.every if field.name in self._stays]
         return {} if row is None else {field.name: field.cell(row) for field in telling}
+
+    def _draw_changed(self) -> None:
+        """Have those lines drawn that are others than before."""
+        width, height = self.size
+        changed = [Region(0, y, width, 1) for y in range(height) if self._line(y) != self._drawn.get(y)]
+        if changed:
+            self.refresh(*changed)
 
     def _follow(self) -> None:
         """Scroll to where the cursor is seen."""
@@ -218,22 +234,32 @@ class TableLines(ScrollView, can_focus=False):
         row = self.rows.order[at]
         return any(self.searched in (field.cell(row) or "").casefold() for field in self.rows.fields)
 
-    def _width(self, field: Field) -> int:
-        return max(self._widths.get(field.name, 0), len(field.name), len(field.unit))
+    def _line(self, y: int) -> _Parts:
+        """What is seen in a line."""
+        top = self.scroll_offset.y
+        if y < self._head:
+            for at in range(top, min(top + self.page_rows(), len(self.rows.order))):
+                self._texts(at)  # So that the heading is as wide as what is below it.
+            return self._heading(y)
+        at = top + y - self._head
+        if at >= len(self.rows.order):
+            return []
+        is_hit = self.searched and at != self.at and self._has(at)
+        return [(self._row(at), "reverse" if at == self.at else "yellow" if is_hit else "")]
 
-    def _heading(self, y: int) -> Text:
+    def _heading(self, y: int) -> _Parts:
         parts: list[tuple[str, str]] = []
         for field in self._shown():
             text = field.unit if y else field.name
-            width = self._width(field)
+            width = self._widths[field.name]
             padded = text.ljust(width) if field.is_text else text.rjust(width)
             parts += [(padded, "bold reverse" if field.name == self.rows.by and not y else "bold"), (_BETWEEN, "")]
-        return Text.assemble(*parts)
+        return parts
 
     def _row(self, at: int) -> str:
         cells = []
         for field, (text, wide) in zip(self._shown(), self._texts(at), strict=True):
-            spaces = " " * (self._width(field) - wide)
+            spaces = " " * (self._widths[field.name] - wide)
             cells.append(text + spaces if field.is_text else spaces + text)
         return _BETWEEN.join(cells)
 
@@ -241,7 +267,9 @@ class TableLines(ScrollView, can_focus=False):
         """The texts of a row, which is spelled once, and how wide each is: so wide its column becomes at least."""
         if at in self._spelled:
             return self._spelled[at]
-        cells = self.rows.cells(at)
+        row = self.rows.order[at]
+        # Nothing hidden is spelled, as when a process began.
+        cells = {field.name: field.cell(row) for field in self.rows.fields}
         shown = self._shown()
         self._spelled[at] = texts = []
         note = self.note(cells) if self.note else ""
@@ -255,7 +283,7 @@ class TableLines(ScrollView, can_focus=False):
                                is_ascii=self.is_ascii)  # fmt: skip
                 if field.name in _NAMES:
                     text += note
-                self._widths[field.name] = max(self._widths.get(field.name, 0), length(text))
+                self._widths[field.name] = max(self._widths[field.name], length(text))
             texts.append((text, length(text)))
         return texts
 
@@ -265,6 +293,11 @@ def folded(text: str, width: int, lines_max: int) -> list[Text]:
     return [Text(line) for line in textwrap.wrap(printable(text), width, max_lines=lines_max, placeholder=" ...")]
 
 
-def _strip(line: Text, widget: Widget) -> Strip:
-    made = Strip(list(line.render(widget.app.console))).simplify()
-    return made.adjust_cell_length(widget.size.width)
+def _strip(line: _Parts, width: int) -> Strip:
+    """A line of exactly that width, which is told to textual, so that it need not measure it."""
+    segments, left = [], width
+    for text, style in line:
+        there = cut(text, left)
+        segments.append(segment(there, style))
+        left -= length(there)
+    return Strip([*segments, segment(" " * left, "")], width)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sysmon_tools import daily, quantities
-from sysmon_tools.grid import Display, Field, clipped, lay_out, length
+from sysmon_tools.grid import Display, Field, clipped, cut, lay_out, length
 from sysmon_tools.style import Style
 from sysmon_tools.summary import written as summary
 from sysmon_tools.terminal_answer import Arrangement, write, write_remarks, write_rows
@@ -234,6 +234,7 @@ def test_wide_signs_are_as_wide_as_terminals_draw_them() -> None:
     assert length("日本") == 4
     assert clipped("日本語", 5, is_ascii=False) == "日本…"
     assert clipped("abcdef", 5, is_ascii=True) == "ab..."
+    assert [cut("a日\u0301b", width) for width in range(5)] == ["", "a", "a", "a日\u0301", "a日\u0301b"]
 
 
 def test_the_first_lines_of_a_long_answer_come_before_its_last_rows_are_made() -> None:
