@@ -6,18 +6,20 @@ Nothing else speaks to rich, which lets escapes through: all that is drawn is ``
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.segment import Segment
-from rich.status import Status
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text as RichText
 
 from sysmond.base.terminal import printable
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.status import Status
 
 __all__ = ["Console", "Group", "Text", "cell_len"]
 
@@ -102,11 +104,13 @@ def fields(pairs: Sequence[tuple[str, str]]) -> None:
         console().print(Text.assemble((f"{name:<{width}}  ", "bold"), (value, _STYLES.get(value, ""))))
 
 
-def screen(out: Console, drawn: RenderableType | None = None, *, whole: bool = False) -> Live:
+def screen(out: Console, drawn: RenderableType | None = None, *, whole: bool = False) -> "Live":
     """What is drawn anew again and again: in place, or on the ``whole`` screen."""
+    from rich.live import Live  # noqa: PLC0415  hundreds of spinners, for the few who draw so
+
     return Live(drawn, console=out, screen=whole, auto_refresh=False, transient=whole)
 
 
-def waiting(what: str) -> Status:
+def waiting(what: str) -> "Status":
     """Show on standard error that something takes its time, and what."""
     return Console(stderr=True).status(Text(what))
