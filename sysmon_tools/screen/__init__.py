@@ -13,6 +13,7 @@ Comes in: keys, and an archive, which is asked as anybody can. Goes out: lines. 
 - ``acting``: signals and priorities of processes, with the rights of who looks.
 - ``subjects``: what a row stands for, where something is to be done to it.
 - ``frozen``: what of the rows that are seen stands still, and by which control group.
+- ``heap``: gives memory back that an answer took on its way.
 - ``lines``: lines and a table for any program of textual, which know of no archive.
 - ``app``: the program that puts them together.
 """

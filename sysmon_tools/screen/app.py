@@ -24,7 +24,7 @@ from textual.widgets import Input
 from sysmon_tools import moment_page
 from sysmon_tools.key_values import spelled_line
 from sysmon_tools.moment import last_view
-from sysmon_tools.screen import acting, frozen, keys, preferences, subjects
+from sysmon_tools.screen import acting, frozen, heap, keys, preferences, subjects
 from sysmon_tools.screen.frozen import Frozen
 from sysmon_tools.screen.lines import Lines, TableLines, folded
 from sysmon_tools.screen.look import (
@@ -183,6 +183,8 @@ class SysmonApp(App[None]):
             else:
                 self._problem = ""
                 self._take(asked, page)
+                if not asked.is_live:  # A live one takes the same again in a second.
+                    heap.trim()
             if self._look.is_live and not self._wanted.is_set():
                 cost_s = time.process_time() - began_s
                 if self._timer is not None:  # A key asked meanwhile: one answer is due, not two.
