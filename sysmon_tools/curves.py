@@ -87,11 +87,13 @@ class CurveWindow:
 
     def host_at(self, end_ns: int) -> str:
         """The name of the machine before a moment; it is asked for until it is known."""
-        if not self._host:
-            with suppress(Error):
-                result = self._archive.select("host/hostname", start=end_ns - HOST_BACK_NS, end=end_ns)
-                names = [text for column in result.columns for text in (column.texts or ()) if text]
-                self._host = str(names[-1]) if names else ""
+        # It is recorded once a minute: mostly in the window, of which all is open already.
+        for start_ns in (self._start_ns, end_ns - HOST_BACK_NS):
+            if not self._host:
+                with suppress(Error):
+                    result = self._archive.select("host/hostname", start=start_ns, end=end_ns)
+                    names = [text for column in result.columns for text in (column.texts or ()) if text]
+                    self._host = str(names[-1]) if names else ""
         return self._host
 
     def at(self, start_ns: int, step_ns: int, now_ns: int, labels: Collection[str] | None = None) -> list[Curve]:

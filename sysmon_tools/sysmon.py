@@ -9,8 +9,7 @@ import shlex
 import sys
 import termios
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sysmon_tools.output import abandon_standard_output, described
@@ -158,7 +157,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; the exit code is returned."""
     try:
-        return _run(read_arguments(sys.argv[1:] if argv is None else argv))
+        options = read_arguments(sys.argv[1:] if argv is None else argv)
+        return _dump(options) if options.command == DUMP else _run(options)
     except BrokenPipeError:
         abandon_standard_output()
         return 0
@@ -186,25 +186,18 @@ def _dump(options: argparse.Namespace) -> int:
     return extract.main(words)
 
 
-@contextmanager
-def _importing() -> Iterator[None]:
-    """Do not look for garbage in what is imported: all of it stays, and looking took a tenth of starting."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
+def _is_drawn(options: argparse.Namespace) -> bool:
+    """Whether there is a terminal to draw the screen on, and nothing else is asked for."""
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return is_terminal and options.command not in COMMANDS and not options.plain and options.frames is None
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.command == DUMP:
-        return _dump(options)
-    with _importing():
-        from sysmond import history  # noqa: PLC0415  numpy and h5py: not before the command line is right
+    is_drawn = _is_drawn(options)
+    if is_drawn:  # What is imported stays, and to look for garbage in it took a tenth of starting: ``heap`` does later.
+        gc.disable()
+    from sysmond import history  # noqa: PLC0415  numpy and h5py: not before the command line is right
 
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    is_drawn = is_terminal and options.command not in COMMANDS and not options.plain and options.frames is None
     is_named = options.user or options.system or (options.state_dir, options.runtime_dir) != (None, None)
     is_sampling = is_drawn and options.at_ns is None and not is_named
     try:
@@ -290,10 +283,9 @@ def _sample(options: argparse.Namespace) -> None:
 
 def _draw(archive: "Archive", options: argparse.Namespace, introduction: str) -> None:
     """The screen, until somebody has enough."""
-    with _importing():
-        from sysmon_tools.screen import look, preferences  # noqa: PLC0415  as above
-        from sysmon_tools.screen.app import SysmonApp  # noqa: PLC0415  as above
-        from sysmond.store.holdings import staying_open  # noqa: PLC0415  as above
+    from sysmon_tools.screen import look, preferences  # noqa: PLC0415  as above
+    from sysmon_tools.screen.app import SysmonApp  # noqa: PLC0415  as above
+    from sysmond.store.holdings import staying_open  # noqa: PLC0415  as above
 
     for fixed in ("COLUMNS", "LINES"):
         os.environ.pop(fixed, None)

@@ -183,8 +183,7 @@ class SysmonApp(App[None]):
             else:
                 self._problem = ""
                 self._take(asked, page)
-                if not asked.is_live:  # A live one takes the same again in a second.
-                    heap.trim()
+            heap.settle(is_live=asked.is_live)
             if self._look.is_live and not self._wanted.is_set():
                 cost_s = time.process_time() - began_s
                 if self._timer is not None:  # A key asked meanwhile: one answer is due, not two.

@@ -2,6 +2,7 @@
 """What is free goes back to the kernel, though something behind it is not free."""
 
 import ctypes
+import gc
 import resource
 
 import pytest
@@ -9,6 +10,17 @@ import pytest
 from sysmon_tools.screen import heap
 
 PIECE_BYTES, PIECES = 1000, 50_000
+
+
+def test_garbage_is_looked_for_from_the_first_answer_on() -> None:
+    gc.disable()
+    try:
+        heap.settle(is_live=True)
+        assert gc.isenabled()
+        assert gc.get_freeze_count()
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 def resident_bytes() -> int:
