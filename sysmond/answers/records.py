@@ -124,11 +124,7 @@ class Answering:
     def _declared(self) -> Answers | None:
         """What the newest that says something declares about answers: all is read by that. Rings do not say it."""
         newest = self._newest().table
-        if (
-            newest.answers is None
-            and newest.name not in BUILT_IN
-            and (declared_there := self._census.answers(newest.name))
-        ):
+        if newest.answers is None and (declared_there := self._census.answers(newest.name)):
             return declared_there
         said = [stretch.table.answers for stretch in self._stretches if stretch.table.answers is not None]
         return said[-1] if said else None

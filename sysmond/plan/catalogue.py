@@ -6,6 +6,7 @@ tells everybody what he may know; the parts that sample do without. Standard lib
 """
 
 import json
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sysmond.base import declared_answers
@@ -105,6 +106,12 @@ def answers_in(runtime: str) -> dict[str, Answers]:
         content = note.read_bytes(f"{runtime}/{ANSWERS_FILE}", CATALOGUE_BYTES_MAX)
     except FileNotFoundError:  # A resolver of before wrote the catalogue alone.
         return _declared(read(runtime))
+    return _parsed(content)
+
+
+@lru_cache(1)
+def _parsed(content: bytes) -> dict[str, Answers]:
+    """Read what the resolver has written; a screen asks again and again."""
     return note.parse(content, _answers, "answers")
 
 

@@ -143,7 +143,7 @@ class Census:
 
     def answers(self, table: str) -> Answers | None:
         """What a table that is recorded now declares about answers; None where it does not, or nobody may know."""
-        from sysmond.plan import catalogue  # noqa: PLC0415  of our own tables it is known
+        from sysmond.plan import catalogue  # noqa: PLC0415  files say it themselves
 
         try:
             return catalogue.answers_in(self._folders.runtime).get(table)

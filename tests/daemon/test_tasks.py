@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.machine import control
 from sysmond.plan.plan import import_plugin, offered_probes
+from sysmond.rollup.keys_in_buckets import LEFT_OVER_NS
 from sysmond.tasks import syscalls
 from sysmond.tasks.bpf.launch import TABLES
 from tests.support.pinned import why_not
@@ -241,3 +243,22 @@ def test_who_ends_another_is_in_its_row_and_an_event(recorder: Recorder) -> None
     us = os.getuid()
     said = f"SIGTERM by {row['sender_comm']}, process {sender.pid} of user {us}"
     assert (event["subject"], event["text"]) == ("sleep", f"process {victim.pid} of user {us}: {said}")
+
+
+def test_a_zombie_is_listed_until_its_parent_has_waited_and_no_longer(recorder: Recorder) -> None:
+    """Of what runs now rings tell, which do not say themselves what remains after its end."""
+    recorder.start()
+    child = subprocess.Popen(["sleep", "2"])
+
+    def states() -> list[str]:
+        return [
+            row["state"] for row in recorder.records("process", "pid,state", where=f"pid = {child.pid}", start="-1s")
+        ]
+
+    wait_until(lambda: states() == ["Z"])
+    time.sleep(LEFT_OVER_NS / SECOND_NS + 2)  # What is listed shortly after its end was on its way out.
+    assert states() == ["Z"]
+    child.wait()
+    wait_until(lambda: not states())
+    wait_until(lambda: os.getpid() in here(recorder))
+    assert not states()
