@@ -161,8 +161,9 @@ class SysmonApp(App[None]):
         self._wanted.set()
 
     def on_resize(self) -> None:
-        """Lay out anew."""
+        """Lay out anew, and fill what there is room for then."""
         self._draw()
+        self.call_after_refresh(self._draw)
 
     # --- asking ---------------------------------------------------------------------------------------
 

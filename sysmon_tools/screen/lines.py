@@ -186,6 +186,10 @@ class TableLines(ScrollView, can_focus=False):
         else:
             self.refresh(repaint=False, layout=True)
 
+    def on_resize(self) -> None:
+        """Keep the cursor in sight."""
+        self._follow()
+
     def render_line(self, y: int) -> Strip:
         """Give a line of the heading, or a row."""
         self._drawn[y] = line = self._line(y)
@@ -219,12 +223,11 @@ class TableLines(ScrollView, can_focus=False):
             self.refresh(*changed)
 
     def _follow(self) -> None:
-        """Scroll to where the cursor is seen."""
+        """Scroll to where the cursor is seen, and no further than to the last row."""
         top, seen = self.scroll_offset.y, self.page_rows()
-        if self.at < top:
-            self.scroll_to(y=self.at, animate=False)
-        elif self.at >= top + seen:
-            self.scroll_to(y=self.at - seen + 1, animate=False)
+        wanted = max(self.at - seen + 1, min(self.at, top, max(0, len(self.rows.order) - seen)))
+        if wanted != top:
+            self.scroll_to(y=wanted, animate=False)
 
     def _shown(self) -> Sequence[Field]:
         fields = self.rows.fields

@@ -126,3 +126,31 @@ def test_what_had_room_can_be_scrolled_once_there_are_more_rows() -> None:
             assert app.seen()[-1].split() == [str(ROWS - 1)]
 
     asyncio.run(run())
+
+
+def test_where_rows_go_the_table_does_not_end_in_the_middle() -> None:
+    """Who looks at the last row sees as many above it as there is room for, wherever that row comes to be."""
+
+    def rows(order: range) -> SheetRows:
+        return SheetRows([Field("pid", lambda row: f"pid{row}"), Field("comm", lambda row: f"comm{row}")], order)
+
+    async def run() -> None:
+        app = Shown()
+        async with app.run_test(size=(60, LINES)) as pilot:
+            seen = LINES - 2  # Without the line above, and the heading.
+            app.table.draw(rows(range(ROWS)))
+            await pilot.pause()
+            app.table.go(ROWS - 1)
+            await pilot.pause()
+            # Those from here on go, the row below the cursor goes up; and the rest turns round.
+            for order in (range(ROWS - 5), range(100, ROWS - 20), range(50, ROWS - 40), range(ROWS - 41, 49, -1)):
+                app.table.draw(rows(order))
+                await pilot.pause()
+                listed = [line.split()[0] for line in app.seen() if line.startswith("pid") and line.split()[0] != "pid"]
+                assert len(listed) == seen
+                assert f"pid{order[app.table.at]}" in listed
+            await pilot.resize_terminal(60, 10)
+            await pilot.pause()
+            assert any(f"pid{order[app.table.at]} " in line for line in app.seen())
+
+    asyncio.run(run())

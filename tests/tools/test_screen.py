@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -192,6 +193,32 @@ def test_a_process_that_a_signal_ended_does_not_look_like_a_success() -> None:
     """Its exit code is 0: the name of the signal stands before it, where a narrow terminal has it, too."""
     (sheet,) = BY_NAME["ended"].sheets
     assert sheet.columns[:6] == ("end", "pid", "username", "comm", "signal_name", "exit_name")
+
+
+@pytest.mark.parametrize("size", [(80, 12), (60, 15), (140, 40)])
+@pytest.mark.parametrize("keys", [(), ("p",), ("p", "end"), ("question_mark",)])
+def test_a_terminal_that_was_resized_shows_what_one_of_that_size_does(
+    archive: Archive, keys: tuple[str, ...], size: tuple[int, int]
+) -> None:
+    """Also where nothing comes anew: at a moment that is over, and while it is paused."""
+
+    async def run(first: tuple[int, int], awaited: str = "") -> str:
+        app = SysmonApp(archive, Look(View(STALL_NS)), argparse.Namespace(), now=lambda: screens.NOW_NS)
+        async with app.run_test(size=first) as pilot:
+            await screens.settled(pilot)
+            for key in keys:
+                await pilot.press(key)
+                await screens.settled(pilot)
+            await pilot.resize_terminal(*size)
+            await pilot.pause(screens.STEP_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HANG_S):
+                    while awaited and screens.seen(app) != awaited:
+                        await pilot.pause(screens.STEP_S)
+            return screens.seen(app)
+
+    expected = asyncio.run(run(size))
+    assert asyncio.run(run((120, 30), expected)) == expected
 
 
 def test_rows_come_from_the_largest_and_turned_round_from_the_smallest(archive: Archive) -> None:
