@@ -31,11 +31,16 @@ NOW_BACK_NS = 2 * SECOND_NS
 # In which bucket of the curves now is, the last but one: the last tick may not be there yet.
 NOW_NUMBER = BUCKETS - 2
 ROWS_MAX = 60
+# The state of who ended, and has not been waited for.
+ZOMBIE = "Z"
 EVENTS_MAX = 200
 
 
 class ProcessShare(NamedTuple):
-    """What a process used: ``cpu_percent`` of one CPU, bytes resident on average, bytes of the disk a second."""
+    """What a process used: ``cpu_percent`` of one CPU, bytes resident on average, bytes of the disk a second.
+
+    ``state``: empty of one that has ended.
+    """
 
     pid: int
     comm: str
@@ -175,7 +180,7 @@ def look(
     )
 
 
-_COLUMNS = "pid,comm,username,cpu,rss,read_bytes,written_bytes,state"
+_COLUMNS = "pid,comm,username,cpu,rss,read_bytes,written_bytes,state,end"
 _KEYS: dict[str, Callable[[ProcessShare], float | None]] = {
     "cpu": lambda share: share.cpu_percent,
     "memory": lambda share: share.resident_bytes,
@@ -198,14 +203,17 @@ def processes(archive: Archive, view: View) -> list[ProcessShare]:
 
 
 def _shares(result: Result) -> Iterator[ProcessShare]:
-    pids, comms, users, cpus, resident, reads, writes, states = result.columns
+    pids, comms, users, cpus, resident, reads, writes, states, ends = result.columns
     texts = [[text or "" for text in column.texts or ()] for column in (comms, users, states)]
-    numbers = [_numbers(column) for column in (pids, cpus, resident, reads, writes)]
-    for (comm, user, state), (pid, cpu, rss, read, written) in zip(
+    numbers = [_numbers(column) for column in (pids, cpus, resident, reads, writes, ends)]
+    for (comm, user, state), (pid, cpu, rss, read, written, end) in zip(
         zip(*texts, strict=True), zip(*numbers, strict=True), strict=True
     ):
         moved = [value for value in (read, written) if value is not None]
-        yield ProcessShare(int(pid or 0), comm, user, cpu, rss, sum(moved) if moved else None, state)
+        is_there = end is None or state == ZOMBIE
+        yield ProcessShare(
+            int(pid or 0), comm, user, cpu, rss, sum(moved) if moved else None, state if is_there else ""
+        )
 
 
 def _numbers(column: Column) -> list[float | None]:

@@ -4,7 +4,7 @@
 It has no engine of its own: everything is asked of ``sysmond.history``, as anybody can.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -13,23 +13,24 @@ import numpy as np
 from sysmon_tools import moment
 from sysmon_tools.curves import BUCKETS, CurveWindow
 from sysmon_tools.grid import Display, Field
-from sysmon_tools.moment import ZOOMS, MomentScene
+from sysmon_tools.moment import ZOMBIE, ZOOMS, MomentScene
 from sysmon_tools.screen import trees
 from sysmon_tools.screen.look import Look
 from sysmon_tools.screen.views import EVENTS_VIEW, Sheet, SheetColumns
 from sysmon_tools.style import Style
 from sysmon_tools.terminal_answer import as_fields
 from sysmond.base.clock import SECOND_NS
+from sysmond.base.model import END
 from sysmond.base.paths import not_recorded
 from sysmond.base.result import Column, Result
 from sysmond.errors import Error, UsageError, expected, nearest
 from sysmond.history import Archive
 
 TIME = "time"
-# What tells a row from others of its sheet, and is not shown.
-HIDDEN = frozenset({"start", "ppid"})
+# What tells a row from others of its sheet, or whether a process has ended, and is not shown.
+_HIDDEN, _OF_PROCESSES = frozenset({"start", "ppid"}), frozenset({"start", "ppid", END})
 # These a sheet has whatever columns somebody chooses: by them a row is told from others.
-_IDENTITY = frozenset({*HIDDEN, "pid", "tid", "instance"})
+_IDENTITY = frozenset({"pid", "tid", "instance"})
 # Why there are no rows, where that is no wonder.
 _NOTHING = {
     "thread_state": "(no thread was seen running, or waiting for a device or a lock; those that sleep are not listed)"
@@ -127,7 +128,8 @@ class Questions:
         """The columns of a sheet: its own, or those that somebody chose, behind what tells its rows apart."""
         if (chosen := self.chosen.get(f"{view}/{sheet.name}")) is None:
             return sheet.columns
-        first = [name for name in sheet.columns if name in _IDENTITY or name in sheet.group_by]
+        needed = {*_IDENTITY, *hidden(sheet), *sheet.group_by}
+        first = [name for name in sheet.columns if name in needed]
         return list(dict.fromkeys([*first, *chosen.names]))
 
     def _has(self, table: str, column: str) -> bool:
@@ -162,7 +164,8 @@ def _arranged(look: Look, sheet: Sheet, result: Result, fields: Sequence[Field],
     """Rows in their order, as a tree where that is wanted."""
     by = look.by or sheet.by
     if sheet.table == "process":
-        fields = [_or_ended(field) if field.name == "state" else field for field in fields]
+        ends = next((field.cell for field in fields if field.name == END), lambda _: None)
+        fields = [_or_ended(field, ends) if field.name == "state" else field for field in fields]
     by_name = {field.name: column for field, column in zip(fields[1:], result.columns, strict=True)}
     if by not in by_name and by != TIME:
         by = next(iter(by_name), TIME)
@@ -178,18 +181,32 @@ def _arranged(look: Look, sheet: Sheet, result: Result, fields: Sequence[Field],
         )
         order, before = trees.below(order, names, parents, is_ascii=display.is_ascii)
     has_time = look.view == EVENTS_VIEW
-    shown = [field for field in (fields if has_time else fields[1:]) if field.name not in HIDDEN]
+    not_shown = hidden(sheet)
+    shown = [field for field in (fields if has_time else fields[1:]) if field.name not in not_shown]
     starts = by_name.get("start")
     starts_ns = starts.integers.tolist() if starts is not None and starts.integers is not None else ()
     if has_time:
         starts_ns = result.times_ns.tolist()
-    hidden = [field for field in fields if field.name in HIDDEN]
-    return SheetRows(shown, order, before, by, hidden, starts_ns)
+    others = [field for field in fields if field.name in not_shown]
+    return SheetRows(shown, order, before, by, others, starts_ns)
 
 
-def _or_ended(state: Field) -> Field:
-    """The state of processes; of one that has none any more, that."""
-    return state._replace(cell=lambda row: state.cell(row) or ENDED)
+def hidden(sheet: Sheet) -> frozenset[str]:
+    """The columns of a sheet that are asked for and not shown."""
+    return _OF_PROCESSES if sheet.table == "process" else _HIDDEN
+
+
+def _or_ended(state: Field, end: Callable[[int], str | None]) -> Field:
+    """The state of processes; of one that ended in the time that is shown, that, whatever it was seen doing before.
+
+    One that nobody has waited for is still there.
+    """
+
+    def cell(row: int) -> str | None:
+        seen = state.cell(row)
+        return seen if seen == ZOMBIE or (seen and not end(row)) else ENDED
+
+    return state._replace(cell=cell)
 
 
 def _times(result: Result) -> Column:

@@ -75,7 +75,7 @@ def _daily(name: str, table: str, more: str, by: str, *, reach_s: float = 3.0) -
 
 # What cgroups, sensors and disks' own counters are read at, with a little to spare.
 _CGROUP_S, _BACKGROUND_S, _SMART_S = 12.0, 130.0, 3700.0
-_PROCESS = "pid ppid start"
+_PROCESS = "pid ppid start end"
 
 VIEWS = (
     ScreenView(OVERVIEW, "s"),

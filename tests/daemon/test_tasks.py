@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from sysmon_tools.moment import of_now, processes
+from sysmon_tools.screen.look import Look, opened
+from sysmon_tools.screen.question import Questions
 from sysmond.base.clock import SECOND_NS
 from sysmond.errors import Error
 from sysmond.history import Archive
@@ -262,3 +265,26 @@ def test_a_zombie_is_listed_until_its_parent_has_waited_and_no_longer(recorder: 
     wait_until(lambda: not states())
     wait_until(lambda: os.getpid() in here(recorder))
     assert not states()
+
+
+def test_who_was_seen_and_has_ended_is_marked_on_the_screen(recorder: Recorder) -> None:
+    """Whatever it was doing when it was seen last."""
+    recorder.start()
+    wait_until(lambda: os.getpid() in here(recorder))
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy_one:
+        wait_until(lambda: recorder.records("process", "pid", where=f"pid = {busy_one.pid} and state = R", start="-1s"))
+        busy_one.kill()
+    archive = Archive(recorder.folders)
+
+    def states() -> tuple[str | None, str | None, list[str]]:
+        """Its state, and that of who runs on, in the view of processes; and its own in the overview."""
+        view, now_ns = of_now(time.time_ns())._replace(zoom=1), time.time_ns()
+        rows = Questions(archive).page(opened(Look(view), "processes"), now_ns).rows
+        shown = {cells["pid"]: cells["state"] for cells in map(rows.cells, range(len(rows.order)))}
+        shares = [share.state for share in processes(archive, view) if share.pid == busy_one.pid]
+        return shown.get(str(busy_one.pid)), shown.get(str(os.getpid())), shares
+
+    wait_until(lambda: states()[0] == "ended")
+    _, of_us, shares = states()
+    assert of_us != "ended"
+    assert shares == [""]
