@@ -32,6 +32,7 @@ from sysmond.commands import selftest
 from sysmond.errors import Error
 from sysmond.history import Archive
 from sysmond.machine.folders import Folders, create_classes
+from sysmond.plan.catalogue import ANSWERS_FILE
 from sysmond.ring.frame import EXPLAINING, FRAME_BYTES, HEAD, HEADER, HEADER_BYTES, MIRROR_BYTES, U32
 from sysmond.ring.leftovers import remove_sealed
 from sysmond.ring.progress import WRITERS, ring_files, stream_files
@@ -274,7 +275,8 @@ def sealed(folders: Folders, into: str, ring: Ring, start_ns: int, end_ns: int) 
     copy = Folders(f"{into}/state", f"{into}/run")
     create_classes(copy.state, FINEST_TIER)
     create_classes(f"{copy.runtime}/archiver")
-    for path in (*ring_files(folders), *stream_files(folders)):
+    # What their tables declare about answers rings do not say.
+    for path in (*ring_files(folders), *stream_files(folders), f"{folders.runtime}/{ANSWERS_FILE}"):
         there = copy.runtime + path.removeprefix(folders.runtime)
         os.makedirs(os.path.dirname(there), exist_ok=True)
         shutil.copyfile(path, there)
