@@ -112,12 +112,12 @@ class CurveWindow:
             self.warnings = []
             # Where nothing is new of what was there, all are asked for: some may have come.
             known = [one for one in _WANTED if one in self._values]
-            is_late = labels is None or not 0 <= now_ns - self._all_ns < LATE_NS
-            asked_for = known if is_late else [one for one in known if one.label in (labels or ())]
+            are_all_due = labels is None or not 0 <= now_ns - self._all_ns < LATE_NS
+            asked_for = [one for one in known if are_all_due or one.label in (labels or ())]
             is_answered = bool(asked_for) and last - first < BUCKETS and self._ask(asked_for, first, last)
             if not is_answered:
                 self._ask_for_all(first, last)
-            if is_late or not is_answered:
+            if are_all_due or not is_answered:
                 self._is_known[first:last] = True
                 self._all_ns = now_ns
         self._is_known &= is_settled

@@ -41,7 +41,7 @@ from sysmon_tools.screen.look import (
     spike_from,
 )
 from sysmon_tools.screen.preferences import Preferences
-from sysmon_tools.screen.question import Questions, ScreenPage, SheetRows, asked_for, hidden, span_of
+from sysmon_tools.screen.question import Questions, ScreenPage, SheetRows, asked_for, span_of
 from sysmon_tools.screen.subjects import PAST, ProcessRow, Subject
 from sysmon_tools.screen.views import BY_NAME, EVENTS_VIEW, VIEWS, WAITS
 from sysmon_tools.show import Text, console
@@ -435,7 +435,9 @@ class SysmonApp(App[None]):
                 self._draw()
                 return
             chosen = self._questions.chosen.get(self._sheet_name())
-            names = [name for name in self._questions.columns(self._look.view, sheet) if name not in hidden(sheet)]
+            view = self._look.view
+            hidden = self._questions.hidden(view, sheet)
+            names = [name for name in self._questions.columns(view, sheet) if name not in hidden]
             widths = chosen.widths if chosen else {}
             prompt = prompt._replace(
                 text=",".join(f"{name}:{widths[name]}" if name in widths else name for name in names)

@@ -4,7 +4,7 @@
 It has no engine of its own: everything is asked of ``sysmond.history``, as anybody can.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -122,15 +122,21 @@ class Questions:
         result = self._archive.records(
             sheet.table, start=start_ns, end=end_ns, columns=columns, where=look.condition, group_by=sheet.group_by
         )
-        return _arranged(look, sheet, result, as_fields(result, self._style, self._display), self._display)
+        fields = as_fields(result, self._style, self._display)
+        return _arranged(look, sheet, result, fields, self._display, self.hidden(look.view, sheet))
 
     def columns(self, view: str, sheet: Sheet) -> Sequence[str]:
         """The columns of a sheet: its own, or those that somebody chose, behind what tells its rows apart."""
         if (chosen := self.chosen.get(f"{view}/{sheet.name}")) is None:
             return sheet.columns
-        needed = {*_IDENTITY, *hidden(sheet), *sheet.group_by}
+        needed = {*_IDENTITY, *_hidden(sheet), *sheet.group_by}
         first = [name for name in sheet.columns if name in needed]
         return list(dict.fromkeys([*first, *chosen.names]))
+
+    def hidden(self, view: str, sheet: Sheet) -> frozenset[str]:
+        """The columns of a sheet that are asked for and not shown, unless somebody chose them."""
+        chosen = self.chosen.get(f"{view}/{sheet.name}")
+        return _hidden(sheet).difference(chosen.names if chosen else ())
 
     def _has(self, table: str, column: str) -> bool:
         if table not in self._columns:
@@ -160,7 +166,9 @@ def span_of(look: Look, sheet: Sheet) -> tuple[int, int]:
     return min(start_ns, end_ns - reach_ns), end_ns
 
 
-def _arranged(look: Look, sheet: Sheet, result: Result, fields: Sequence[Field], display: Display) -> SheetRows:
+def _arranged(
+    look: Look, sheet: Sheet, result: Result, fields: Sequence[Field], display: Display, not_shown: Collection[str]
+) -> SheetRows:
     """Rows in their order, as a tree where that is wanted."""
     by = look.by or sheet.by
     if sheet.table == "process":
@@ -181,7 +189,6 @@ def _arranged(look: Look, sheet: Sheet, result: Result, fields: Sequence[Field],
         )
         order, before = trees.below(order, names, parents, is_ascii=display.is_ascii)
     has_time = look.view == EVENTS_VIEW
-    not_shown = hidden(sheet)
     shown = [field for field in (fields if has_time else fields[1:]) if field.name not in not_shown]
     starts = by_name.get("start")
     starts_ns = starts.integers.tolist() if starts is not None and starts.integers is not None else ()
@@ -191,8 +198,7 @@ def _arranged(look: Look, sheet: Sheet, result: Result, fields: Sequence[Field],
     return SheetRows(shown, order, before, by, others, starts_ns)
 
 
-def hidden(sheet: Sheet) -> frozenset[str]:
-    """The columns of a sheet that are asked for and not shown."""
+def _hidden(sheet: Sheet) -> frozenset[str]:
     return _OF_PROCESSES if sheet.table == "process" else _HIDDEN
 
 

@@ -64,7 +64,7 @@ def summed(columns: Sequence[Int64Array]) -> Int64Array:
     return np.where(absent, ABSENT, np.sum(columns, axis=0))
 
 
-class _Lasting(NamedTuple):
+class _RowWeights(NamedTuple):
     """For how long rows of keys count between cuts.
 
     ``begins``: where each key begins, int64[key]. ``step_s``: from each row to the next one of its key, float64[row].
@@ -103,7 +103,7 @@ class Portion:
         self._kept_bytes = 0
         # Readings, and which rows hold after so many of them.
         self._indexed: tuple[Int64Array, Int64Array] | None = None
-        self._lasting: tuple[Int64Array, Int64Array, _Lasting] | None = None
+        self._weights: tuple[Int64Array, Int64Array, _RowWeights] | None = None
 
     def narrowed(self, new: Int64Array) -> "Portion":
         """Only the keys that ``new`` gives a number, int64[key of the window]; -1 for the others."""
@@ -148,10 +148,10 @@ class Portion:
             self._indexed = readings, rows
         return rows
 
-    def lasting(self, cuts: Int64Array, died_ns: Int64Array) -> _Lasting:
+    def weights(self, cuts: Int64Array, died_ns: Int64Array) -> _RowWeights:
         """For how long rows count between cuts, of keys that died then: the same for every gauge."""
-        if self._lasting is not None:
-            of_cuts, of_died_ns, known = self._lasting
+        if self._weights is not None:
+            of_cuts, of_died_ns, known = self._weights
             if np.array_equal(of_cuts, cuts) and np.array_equal(of_died_ns, died_ns):
                 return known
         reading, begins = self.rows()
@@ -164,9 +164,9 @@ class Portion:
         lead_s = np.minimum(until, ticks[begins][:, None]) / 1e9
         place = np.maximum(index, 0)
         tail_s = np.where(index < 0, 0, np.maximum(0, until - ticks[place]) / 1e9)
-        made = _Lasting(begins, step_s, index < 0, place, lead_s, tail_s)
+        made = _RowWeights(begins, step_s, index < 0, place, lead_s, tail_s)
         if sum(each.nbytes for each in made) <= KEPT_BYTES_MAX:
-            self._lasting = cuts, died_ns, made
+            self._weights = cuts, died_ns, made
         return made
 
     def seen(self, edges: Int64Array) -> BoolArray:
@@ -239,7 +239,7 @@ def integrals(
 
     Time is that for which values are known.
     """
-    begins, step_s, is_before, place, lead_s, tail_s = portion.lasting(cuts, died_ns)
+    begins, step_s, is_before, place, lead_s, tail_s = portion.weights(cuts, died_ns)
     values = portion.column(name)
     absent = values == ABSENT
     weight = np.where(absent, 0.0, 1.0)

@@ -26,7 +26,7 @@ from sysmon_tools.screen.app import SysmonApp
 from sysmon_tools.screen.look import Around, Look
 from sysmon_tools.screen.question import Questions, SheetRows
 from sysmon_tools.screen.subjects import ProcessRow
-from sysmon_tools.screen.views import BY_KEY, BY_NAME, EVENTS_VIEW, VIEWS
+from sysmon_tools.screen.views import BY_KEY, BY_NAME, EVENTS_VIEW, VIEWS, SheetColumns
 from sysmon_tools.targets import GroupTarget
 from sysmond import history
 from sysmond.base import clock
@@ -193,6 +193,16 @@ def test_a_process_that_a_signal_ended_does_not_look_like_a_success() -> None:
     """Its exit code is 0: the name of the signal stands before it, where a narrow terminal has it, too."""
     (sheet,) = BY_NAME["ended"].sheets
     assert sheet.columns[:6] == ("end", "pid", "username", "comm", "signal_name", "exit_name")
+
+
+@pytest.mark.parametrize("chosen", [(), ("comm", "end")])
+def test_when_a_process_ended_is_shown_to_who_chose_that(archive: Archive, chosen: tuple[str, ...]) -> None:
+    """It is asked for in any case, since it tells who has ended."""
+    columns = {"processes/general": SheetColumns(chosen)} if chosen else {}
+    asked = look.opened(Look(View(STALL_NS)), "processes")
+    rows = Questions(archive, chosen=columns).page(asked, screens.NOW_NS).rows
+    assert "end" in {field.name for field in rows.every}
+    assert ("end" in {field.name for field in rows.fields}) is bool(chosen)
 
 
 @pytest.mark.parametrize("size", [(80, 12), (60, 15), (140, 40)])
