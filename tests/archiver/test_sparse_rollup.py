@@ -214,7 +214,7 @@ def killed_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
         dying(name, os)
 
 
-@pytest.mark.parametrize("stride", first(1, [17, 1]))  # What is odd is now before a call, now after it.
+@pytest.mark.parametrize("stride", first(1, [37, 1]))  # What is odd is now before a call, now after it.
 def test_whoever_is_killed_leaves_what_the_next_one_completes(
     folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
 ) -> None:

@@ -8,7 +8,7 @@ rows were to be forgotten, every tier its part of it), and the same jobs without
 disk. After each death the power is cut as well, in a model: what was not synced has no content, and what a folder
 was not synced after is there or is not.
 
-    python tests/faults/crash_matrix.py [--rounds 1] [--json]      (--rounds 0: every 61st call)
+    python tests/faults/crash_matrix.py [--rounds 1] [--json]      (--rounds 0: every 127th call)
 """
 
 import builtins
@@ -44,7 +44,7 @@ from tests.support.machine import Machine, counter, gauge
 
 PIECES, PIECE_TICKS = 4, 20
 DIED = 77
-STRIDE = 61
+STRIDE = 127
 FAULTS = ("crash", "ENOSPC", "EIO", "ENOSPC for good", "EIO for good")
 # What changes files: calls by the name they have in os.
 CALLS = ("open", "write", "fsync", "rename", "replace", "unlink", "mkdir", "fchmod", "chmod", "posix_fallocate")

@@ -81,7 +81,7 @@ def test_the_same_is_there(frozen_archive: Callable[[str], Asked], archive: str)
 @pytest.mark.parametrize(
     ("archive", "question"),
     [
-        pytest.param(archive, each, id=f"{archive}-{each.name}", marks=[pytest.mark.long] if number % 3 else [])
+        pytest.param(archive, each, id=f"{archive}-{each.name}", marks=[pytest.mark.long] if number % 6 else [])
         for archive, questions in QUESTIONS.items()
         for number, each in enumerate(questions)
     ],

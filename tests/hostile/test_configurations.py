@@ -5,7 +5,7 @@ import mmap
 
 from tests.hostile import configurations
 
-ROUNDS = 45
+ROUNDS = 15
 
 
 def test_whatever_a_configuration_says_it_is_taken_or_refused_in_one_line() -> None:

@@ -60,7 +60,7 @@ def check(mine: Recording, whole: Recording, since_ns: int) -> None:
     }
 
 
-@pytest.mark.parametrize("seed", first(2, range(12)))
+@pytest.mark.parametrize("seed", first(1, range(12)))
 def test_series_of_a_copy_that_goes_on_are_those_of_a_new_one(seed: int, tmp_path: Path) -> None:
     """A ring that goes round, with devices that come and go, texts, absences and events; asked for now and earlier."""
     chance = random.Random(seed)
@@ -100,7 +100,7 @@ def write(writer: Writer, chance: random.Random, seconds: range) -> None:
 
 
 @pytest.mark.parametrize("table", [TASK, MOMENT])
-@pytest.mark.parametrize("seed", first(2, range(12)))
+@pytest.mark.parametrize("seed", first(1, range(12)))
 def test_records_of_a_copy_that_goes_on_are_those_of_a_new_one(seed: int, table: Table, tmp_path: Path) -> None:
     """Where rows last, what each key had is known from a full reading before the moment on."""
     chance = random.Random(seed)

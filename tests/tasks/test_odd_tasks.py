@@ -258,6 +258,7 @@ def test_killing_every_part_loses_no_end_and_tells_none_twice(recorder: Recorder
     assert sorted(rows) == sorted(made)
 
 
+@pytest.mark.long
 def test_a_sampler_that_dies_before_it_says_what_it_took_makes_no_end_two(recorder: Recorder) -> None:
     """Records are given back to the kernel once they are in the ring: whoever dies in between leaves them in both."""
     assert EXITS.packing is not None

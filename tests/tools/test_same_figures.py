@@ -24,7 +24,7 @@ from tests.support.whole import Recorder, a_recorder
 
 LENGTH_NS = 10 * SECOND_NS
 # So many rows of a sheet are looked at, from the top.
-ROWS = 8
+ROWS = 4
 # Of these a row is no thing that lasts, so it is no series; what is put together is asked with its groups.
 NO_SERIES = {"thread_state", "exits", "event"}
 
