@@ -27,7 +27,7 @@ from sysmond.daemon.oneshot import Oneshot
 from sysmond.daemon.part import LOCK_WAIT_S, begin, lock_state, plan_files, run_part, say
 from sysmond.daemon.reloading import Reloading
 from sysmond.errors import EXIT_AGAIN, Error
-from sysmond.machine import control
+from sysmond.machine import control, oom_score
 from sysmond.machine.folders import UMASK, Folders, create
 from sysmond.machine.lock import is_lost, only_one, say_ending
 from sysmond.machine.notify import READY, notify, watchdog_s
@@ -75,6 +75,7 @@ class Runner:
         ``locks``: held here, never by a part; the first is that of the runtime folder. ``state``: owns the other.
         """
         self._view = view
+        self._usual_score = oom_score.read()
         reading, self._lifeline = os.pipe()
         self._settings = settings._replace(lifeline=reading)
         self._plan = plan
@@ -120,6 +121,7 @@ class Runner:
         gc.collect()
         gc.freeze()  # What the parts inherit stays shared with them.
         self._wake = control.wake_on(self._signals)
+        oom_score.spare(oom_score.PARENT, self._usual_score)
         with ExitStack() as open_:
             try:
                 self._listener = open_.enter_context(control.listen(f"{self._settings.folders.runtime}/daemon"))
@@ -271,6 +273,7 @@ class Runner:
                 self._listener.close()
             self._reloading.close()
             os.environ.pop("NOTIFY_SOCKET", None)  # systemd expects one process to notify it: the parent.
+            oom_score.spare(name, self._usual_score)
             os.setpgid(0, 0)  # An interrupt from the terminal is for the parent, which ends the parts in order.
             settings = self._settings._replace(again=again, stuck=self._is_stuck and name == "sampler")
             code = run_part(name, settings, self._plan)

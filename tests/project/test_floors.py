@@ -50,6 +50,7 @@ LEAN = (
     "machine.asleep",
     "machine.note",
     "machine.notify",
+    "machine.oom_score",
     "machine.realtime",
     "machine.supplies",
     "plan.plan",
