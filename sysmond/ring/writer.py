@@ -85,6 +85,8 @@ _FRAMES_PER_RING_MIN = 8
 # Frames that are joined before they go into the ring are copied three times, in memory that the writer keeps: the
 # bytes of a long reading that are joined at once.
 _COPIED_BYTES_MAX = 128 * 1024
+# Python has no name for it (madvise(2)).
+MADV_POPULATE_WRITE = 23
 
 
 class _Current(NamedTuple):
@@ -102,8 +104,12 @@ class RingWriter:
     ``wanted_bytes``: the capacity that rows without room would have needed; 0 where all had room.
     """
 
-    def __init__(self, path: str, capacity: int, identity: Identity, layouts: Sequence[Layout]) -> None:
+    def __init__(
+        self, path: str, capacity: int, identity: Identity, layouts: Sequence[Layout], *, stays: bool = False
+    ) -> None:
         """Allocate the file and explain every table that may come.
+
+        ``stays``: have all of it in the memory of this process from now on, and never in swap where that is locked.
 
         :raises OSError: ENOSPC where the file system cannot hold ``capacity`` bytes.
         :raises Error: where the layouts alone would take more than an eighth of it.
@@ -127,7 +133,8 @@ class RingWriter:
         self._text_used: dict[int, int] = {}
         self._next_instances = 1
         self._sensitivity = identity.sensitivity
-        with _allocate(path, HEADER_BYTES + capacity, identity.sensitivity) as (self._map, self._file):
+        self._stays = stays
+        with _allocate(path, HEADER_BYTES + capacity, identity.sensitivity, stays=stays) as (self._map, self._file):
             header = encode_header(identity, capacity)
             for at in (0, MIRROR_BYTES):
                 self._map[at : at + len(header)] = header
@@ -340,7 +347,8 @@ class RingWriter:
         :raises OSError: where there is no room for it; then nothing is changed.
         """
         self.commit()
-        with _allocate(self.path, HEADER_BYTES + self.capacity, self._sensitivity) as (copy, file):
+        size = HEADER_BYTES + self.capacity
+        with _allocate(self.path, size, self._sensitivity, stays=self._stays) as (copy, file):
             used_bytes = HEADER_BYTES + min(self._head, self.capacity)
             with memoryview(copy) as target, memoryview(self._map) as source:
                 target[:used_bytes] = source[:used_bytes]
@@ -513,8 +521,13 @@ class RingWriter:
 
 
 @contextmanager
-def _allocate(path: str, size: int, sensitivity: Sensitivity) -> Iterator[tuple[mmap.mmap, tuple[int, int]]]:
+def _allocate(
+    path: str, size: int, sensitivity: Sensitivity, *, stays: bool
+) -> Iterator[tuple[mmap.mmap, tuple[int, int]]]:
     """Map a new file of full size, with its device and inode; when the block ends without error, it becomes ``path``.
+
+    The file has its pages from the beginning, but one that nobody has touched yet is swapped out like any other, and
+    who touches it waits. Where it ``stays`` all are touched; an older kernel leaves it at that (Linux before 5.14).
 
     :raises OSError: as the file system says; then nothing is left behind.
     """
@@ -522,7 +535,11 @@ def _allocate(path: str, size: int, sensitivity: Sensitivity) -> Iterator[tuple[
     with note.create(path, FILE_MODES[sensitivity]) as descriptor:
         os.posix_fallocate(descriptor, 0, size)
         status = os.fstat(descriptor)
-        yield mmap.mmap(descriptor, size), (status.st_dev, status.st_ino)
+        mapped = mmap.mmap(descriptor, size)
+        with suppress(OSError):
+            if stays:
+                mapped.madvise(MADV_POPULATE_WRITE)
+        yield mapped, (status.st_dev, status.st_ino)
 
 
 def _remove_unfinished(folder: str) -> None:

@@ -86,7 +86,8 @@ class Sampler:
 
             self._devices = device_events.DeviceEvents(say)
         self._judge_earlier(started_ns)
-        self._rings = Rings(self._folder, self._boot, self.name, started_ns, say)
+        stay = lane is Lane.REALTIME and plan.sampler.priority > 0
+        self._rings = Rings(self._folder, self._boot, self.name, started_ns, say, stay=stay)
         self._roster = Roster(lane, settings.root, self._conduct, self, self._costs, say, settings.folders.runtime)
         self._roster.follow(plan, self._moved(), started_ns)
         self._earlier = self._read_earlier() if lane is Lane.BACKGROUND else {}

@@ -47,9 +47,12 @@ _RING = re.compile(rf"({'|'.join(Sensitivity)})/([a-z][a-z0-9_]*/)?[0-9]+\{SUFFI
 class Rings:
     """The rings that one incarnation of a lane writes, by stream."""
 
-    def __init__(self, folder: str, boot: str, writer: str, started_ns: int, say: Callable[[str], None]) -> None:
-        """Nothing is open yet. ``folder``: of the lane."""
+    def __init__(
+        self, folder: str, boot: str, writer: str, started_ns: int, say: Callable[[str], None], *, stay: bool = False
+    ) -> None:
+        """Nothing is open yet. ``folder``: of the lane; ``stay``: no page of a ring is ever waited for."""
         self.folder = folder
+        self._stay = stay
         self.open: dict[str, RingWriter] = {}
         self._boot = boot
         self._writer = writer
@@ -86,7 +89,8 @@ class Rings:
         identity = Identity(self._boot, self._writer, Sensitivity(stream.partition("/")[0]), os.getpid(), started_ns)
         while True:
             try:
-                self.open[stream] = RingWriter(f"{folder}/{started_ns}{SUFFIX}", size, identity, layouts)
+                path = f"{folder}/{started_ns}{SUFFIX}"
+                self.open[stream] = RingWriter(path, size, identity, layouts, stays=self._stay)
             except OSError as refusal:
                 problem = refusal
                 if size == size_min:

@@ -56,10 +56,10 @@ def path(runtime: Path) -> str:
     return str(runtime / "5.ring")
 
 
-def make(path: str, capacity: int = RING_BYTES_MIN) -> RingWriter:
+def make(path: str, capacity: int = RING_BYTES_MIN, *, stays: bool = False) -> RingWriter:
     if os.path.exists(path):
         os.unlink(path)
-    return RingWriter(path, capacity, IDENTITY, LAYOUTS)
+    return RingWriter(path, capacity, IDENTITY, LAYOUTS, stays=stays)
 
 
 def values_of(recording: Recording) -> Found:
@@ -276,6 +276,26 @@ def test_rows_too_many_for_the_ring_are_an_absence(path: str) -> None:
     assert {hole.cause for hole in recording.holes} == {Cause.DROPPED}
     assert {value for (key, _), value in values_of(recording).items() if key.metric == "m7"} == {7}
     assert snapshot(path).dropped == 2600 + 396 * 2000
+
+
+def resident_bytes(path: str) -> int:
+    """How much of a mapped file this process would wait for no more (/proc/self/smaps)."""
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    assert any(f" {path}" in line for line in lines)
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Rss:"))
+
+
+def test_a_ring_that_stays_has_all_its_pages_from_the_beginning(path: str) -> None:
+    capacity = 16 * RING_BYTES_MIN
+    usual = make(path, capacity)
+    assert resident_bytes(path) < capacity // 2
+    usual.close()
+    ring = make(path, capacity, stays=True)
+    assert resident_bytes(path) >= capacity
+    Path(path).unlink()
+    ring.save()
+    assert resident_bytes(path) >= capacity
+    ring.close()
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a\0", "b"), ("\ud800", "b")])

@@ -238,7 +238,7 @@ def test_classes_do_not_mix(bench: Bench) -> None:
 
 
 def test_no_room_is_counted_said_once_and_heals(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*arguments: Any) -> Any:
+    def full(*arguments: Any, **options: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     bench.offer("good", steady)
@@ -536,6 +536,22 @@ def test_an_hour_of_ticks_with_failing_probes_leaves_nothing_to_collect(bench: B
         if was_enabled:
             gc.enable()
     sampler.close()
+
+
+@pytest.mark.parametrize(("lane", "stays"), [(Lane.REALTIME, True), (Lane.BACKGROUND, False)])
+def test_only_the_real_time_lane_has_its_rings_in_memory_before_it_writes_there(
+    runtime: Path, lane: Lane, stays: bool
+) -> None:
+    part = "sampler" if lane is Lane.REALTIME else "background"
+    create_classes(str(runtime / part))
+    settings = Settings(Folders(str(runtime / "state"), str(runtime)), root=str(FIXTURES / "linux612"))
+    sampler = Sampler(settings, builtin(), lane, lambda _: None)
+    sampler.tick(SECOND)
+    sizes = [line.split() for line in Path("/proc/self/smaps").read_text().splitlines()]
+    at = next(number for number, words in enumerate(sizes) if words[-1].startswith(f"{runtime}/{part}/public/"))
+    mapped, resident = (next(words for words in sizes[at:] if words[0] == name)[1] for name in ("Size:", "Rss:"))
+    sampler.close()
+    assert (mapped == resident) == stays
 
 
 def test_every_built_in_probe_samples_an_hour_without_garbage(runtime: Path) -> None:
