@@ -15,9 +15,11 @@ MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT = 1, 2, 4
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 TRIM_THRESHOLD_BYTES = 64 * 1024 * 1024
 
-# A real-time process that never sleeps would own a processor: SIGXCPU, then SIGKILL.
+# A real-time process that never sleeps would own a processor: SIGXCPU, then SIGKILL. The second is for what spins in C,
+# and comes when the daemon would kill it anyway: who looks for memory while there is none is as busy, for a second or
+# two, and neither hears the first nor is at fault.
 RTTIME_SOFT_US = 500_000
-RTTIME_HARD_US = 1_000_000
+RTTIME_HARD_US = 5_000_000
 
 
 def enter(priority: int) -> Iterator[str]:
