@@ -5,17 +5,22 @@
 //   loadgen threads P T [BUSY]    P processes of T threads each, of which BUSY work so
 //   loadgen forks N SECONDS [CMD…]   N programs (/bin/true) started and ended, evenly over that time
 //   loadgen storm RATE SECONDS    so many a second of the smallest program there is: this one, which ends at once
+//   loadgen memory N KIB [SCORE [FILE]]   N processes that write here and there in so much memory, each with that
+//                                 oom_score_adj (0), in the control group of that cgroup.procs; who is killed is replaced
 //
-// The first two say "ready N" on standard output when all N tasks are there, and stay until killed. The others say
+// The first two say "ready N" on standard output when all N tasks are there, and stay until killed; the last stays, too,
+// and says "ready 0" at once, since there may be no memory for all. The others say
 // "ready 0" before they begin, "made N" when all have ended, and end.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -27,6 +32,8 @@
 #define SECOND_NS 1000000000L
 #define WORK_ROUNDS 20000 // About 10 µs.
 #define STARTERS 2        // One alone makes about two thousand programs a second.
+#define PAGE_BYTES 4096
+#define PAUSE_NS 100000000L // Before one that was killed is replaced.
 
 static int ready_pipe[2];
 
@@ -125,10 +132,55 @@ static void make(long count, double seconds, char **command, int starters) {
     printf("made %ld\n", count);
 }
 
+static void put(const char *path, const char *text) {
+    int file = open(path, O_WRONLY);
+    if (file < 0 || write(file, text, strlen(text)) < 0) fail(path);
+    close(file);
+}
+
+static void hog(long kib, const char *score, const char *group) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    put("/proc/self/oom_score_adj", score);
+    if (group) put(group, "0");
+    long pages = kib * 1024 / PAGE_BYTES;
+    unsigned long random = getpid() * 2654435761UL + 1;
+    char *memory = mmap(NULL, pages * PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) fail("mmap");
+    for (long page = 0;; page++) {
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        unsigned long *words = (unsigned long *)(memory + (page < pages ? page : random % pages) * PAGE_BYTES);
+        // Half a page of noise: swap that is compressed is to have something to do.
+        for (int word = 0; page < pages && word < PAGE_BYTES / 16; word++)
+            words[word] = random * (word + 1) * 0x9E3779B97F4A7C15UL;
+        words[0] += random;
+    }
+}
+
+static void fill(long count, long kib, const char *score, const char *group) {
+    prctl(PR_SET_NAME, "load-maker");
+    signal(SIGCHLD, SIG_DFL);
+    printf("ready 0\n");
+    fflush(stdout);
+    for (long made = 0;; made++) {
+        struct timespec pause = {0, PAUSE_NS};
+        if (made >= count) {
+            if (wait(NULL) < 0) fail("wait");
+            nanosleep(&pause, NULL);
+        }
+        pid_t child = fork();
+        if (child < 0) fail("fork");
+        if (!child) {
+            prctl(PR_SET_NAME, "load-memory");
+            hog(kib, score, group);
+        }
+    }
+}
+
 int main(int count, char **word) {
     if (count == 2 && !strcmp(word[1], "end")) _exit(0);
     if (count < 3) {
-        fprintf(stderr, "loadgen: 'procs N', 'threads P T', 'forks N SECONDS' or 'storm RATE SECONDS' is right\n");
+        fprintf(stderr, "loadgen: 'procs N', 'threads P T', 'forks N SECONDS', 'storm RATE SECONDS' or "
+                        "'memory N KIB' is right\n");
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -138,6 +190,7 @@ int main(int count, char **word) {
     if (!strcmp(word[1], "procs")) stand(first, 1, second);
     if (!strcmp(word[1], "threads")) stand(first, second, count > 4 ? atol(word[4]) : 0);
     if (!strcmp(word[1], "forks")) make(first, second, count > 4 ? word + 4 : (char *[]){"/bin/true", NULL}, 1);
+    if (!strcmp(word[1], "memory")) fill(first, second, count > 4 ? word[4] : "0", count > 5 ? word[5] : NULL);
     if (!strcmp(word[1], "storm")) {
         char own[4096];
         ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);

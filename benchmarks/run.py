@@ -77,18 +77,21 @@ QUICK: dict[str, tuple[str, ...]] = {
     "cgroups": ("--seconds", "3", "--groups", "20"),
     "tasks": ("--quick",),
     "storm": ("--seconds", "10", "--rate", "50"),
+    "thrashing": ("--seconds", "3"),
     "floods": ("--seconds", "1", "--connections", "5"),
     "days": ("--seconds", "3"),
     "probes": ("--seconds", "5"),
     "service": ("--seconds", "3"),
 }
 # Only when asked for: they are for root, and take an hour (days, idle, storm), half of one (tasks) or minutes.
+# One adds swap (thrashing).
 # What probes finds stands in docs/metrics.md.
 SELDOM: dict[str, tuple[str, ...]] = {
     "idle": (),
     "cgroups": (),
     "tasks": (),
     "storm": (),
+    "thrashing": (),
     "floods": (),
     "days": (),
     "probes": (),
@@ -424,6 +427,23 @@ TARGETS = (
         "≤ 50 ms, 0",
         lambda f: f"{f['max_us_1s'] / 1000:.1f} ms, {f['missed_1s']} of {f['ticks_1s']}",
         lambda f: f["stress"] and f["max_us_1s"] <= 50_000 and not f["missed_1s"] and f["ticks_1s"] >= 590,
+    ),
+    Target(
+        "thrashing",
+        "at 1 Hz in a control group whose memory runs out, swap and kills, 10 minutes: latest, ticks lost",
+        "≤ 50 ms, 0",
+        lambda f: (
+            f"{f['max_us'] / 1000:.0f} ms (p99 {f['p99_us'] / 1000:.1f}), {f['lost']} of {f['ticks'] + f['lost']};"
+            f" {f['kills']} kills"
+        ),
+        lambda f: f["real_time"] and f["max_us"] <= 50_000 and not f["lost"] and f["kills"] and f["seconds"] >= 600,
+    ),
+    Target(
+        "thrashing",
+        "… parts of the recorder that were killed; ticks lost that had been recorded; pages the sampler waited for",
+        "0, 0, 0",
+        lambda f: f"{sum(f['victims'].values())}, {f['dropped']}, {f['faults']['sampler']}",
+        lambda f: not (f["victims"] or f["dropped"] or f["faults"]["sampler"]) and f["seconds"] >= 600,
     ),
     Target(
         "storage",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import loads, passes, sensing, service, storm, tasks, trees
+from benchmarks import confined, loads, passes, sensing, service, storm, tasks, trees
 from benchmarks import run as benchmarks_run
 from sysmond.cgroups.tree import hierarchies
 from sysmond.probe import Host
@@ -66,6 +66,7 @@ PROMISED = {
         "more_mb",
         "more_mb_without_dbus",
     },
+    "thrashing": {"max_us", "lost", "kills", "victims", "faults", "dropped", "real_time", "seconds"},
     "files": {"files", "most_files", "files_per_boot", "files_of_it_later", "hours"},
 }
 TINY = {
@@ -91,6 +92,7 @@ TINY = {
     "names": ("--programs", "4"),
     "events": ("--boots", "10"),
     "event_storms": ("--seconds", "1", "--rest", "1"),
+    "thrashing": ("--seconds", "2"),
     "files": ("--hours", "0.2", "--boots", "1", "--boot-hours", "0.2"),
 }
 
@@ -119,6 +121,8 @@ def test_a_benchmark_prints_one_object_with_its_keys(repository: Path, program: 
     if program == "way" and os.geteuid():
         pytest.skip("only root can run a process of another user")
     if program == "signals" and (reason := why_not()):
+        pytest.skip(reason)
+    if program == "thrashing" and (reason := confined.why_not()):
         pytest.skip(reason)
     if program == "days" and shutil.which("gcc") is None:
         pytest.skip("no compiler here")
