@@ -39,13 +39,10 @@ struct {
 } lost SEC(".maps");
 
 /* Processes of several threads of whose end was told lately: threads that end side by side all find themselves the last. */
-struct process_key {
-    u64 start_ns, pid;
-};
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 1024);
-    __type(key, struct process_key);
+    __type(key, u64);
     __type(value, u32);
 } told_ends SEC(".maps");
 
@@ -69,7 +66,7 @@ static __always_inline struct account *account_of(struct task_struct *task)
  */
 static __always_inline void settle(struct task_struct *task)
 {
-    struct thread_key key = {.start_ns = task->start_boottime, .pid = (u32)task->pid};
+    u64 key = task_number(task->start_boottime, task->pid);
     u64 ended_cpu_ns = task->signal->sum_sched_runtime; /* Before it counts itself: who comes later ends later. */
     struct account *account = account_of(task);
     u32 one = 1;
@@ -286,18 +283,16 @@ int ended(u64 *context)
     struct task_struct *task = (void *)context[0], *first = task->group_leader;
     struct signal_struct *shared = task->signal;
     struct exit_record *record;
-    struct process_key key;
     struct totals sum;
     struct account *account;
-    u64 ended_cpu_ns;
+    u64 key, ended_cpu_ns;
     u32 code, is_known, one = 1;
 
     if (task->pid != task->tgid)
         settle(task); /* The last one, too: of several that end side by side each finds itself the last. */
     if (shared->live.counter)
         return 0;
-    key.start_ns = first->start_boottime;
-    key.pid = task->tgid;
+    key = task_number(first->start_boottime, task->tgid);
     if (shared->nr_threads > 1 ? bpf_map_update_elem(&told_ends, &key, &one, BPF_NOEXIST) == -EEXIST
                                : bpf_map_lookup_elem(&told_ends, &key) != NULL)
         return 0;
@@ -392,24 +387,33 @@ int started(u64 *context)
     return 0;
 }
 
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, u32);
+    __type(value, struct cgroup_record);
+} scratch_cgroups SEC(".maps");
+
 /* Of one that is removed soon nobody would find the name. */
 SEC("tp_btf/cgroup_mkdir")
 int made(u64 *context)
 {
     struct cgroup *cgroup = (void *)context[0];
     struct cgroup_record *record;
+    u32 zero = 0;
     long copied;
 
     if (!is_in_use(cgroup))
         return 0;
-    record = bpf_ringbuf_reserve(&cgroups, sizeof(*record), 0);
+    record = bpf_map_lookup_elem(&scratch_cgroups, &zero);
     if (!record)
-        return LOSE(cgroups);
+        return 0;
     record->number = PROBED(PROBED(cgroup, kn), id);
     copied = bpf_probe_read_kernel_str(record->path, PATH_BYTES, (void *)context[1]);
-    record->path_bytes = copied > 0 ? copied : 0;
-    record->pad = 0;
-    bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+    if (copied < 0 || copied > PATH_BYTES)
+        copied = 0;
+    if (bpf_ringbuf_output(&cgroups, record, CGROUP_HEAD_BYTES + copied, BPF_RB_NO_WAKEUP))
+        return LOSE(cgroups);
     return 0;
 }
 

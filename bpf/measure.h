@@ -33,14 +33,20 @@ struct {
     __type(value, struct account);
 } accounts SEC(".maps");
 
+/*
+ * The number of a thread that no other had within the last hour, in half the room of a start and a pid. A pid has 22
+ * bits at most (PID_MAX_LIMIT), and whoever gets the same one again starts at another nanosecond.
+ */
+static __always_inline u64 task_number(u64 start_ns, u32 pid)
+{
+    return start_ns << 22 | pid;
+}
+
 /* Threads that are in the account of their process and for a moment still in its list: what they have counts once. */
-struct thread_key {
-    u64 start_ns, pid;
-};
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 4096);
-    __type(key, struct thread_key);
+    __type(key, u64);
     __type(value, u32);
 } settled SEC(".maps");
 
@@ -54,7 +60,7 @@ struct totals {
     ({                                                                                                                 \
         u32 *is_settled_ = NULL;                                                                                       \
         if ((GET(task, flags) & PF_EXITING) && GET(task, pid) != GET(task, tgid)) {                                    \
-            struct thread_key key_ = {.start_ns = GET(task, start_boottime), .pid = (u32)GET(task, pid)};              \
+            u64 key_ = task_number(GET(task, start_boottime), GET(task, pid));                                         \
             is_settled_ = bpf_map_lookup_elem(&settled, &key_);                                                        \
         }                                                                                                              \
         is_settled_ != NULL;                                                                                           \

@@ -112,7 +112,7 @@ struct name {
 };
 struct {
     __uint(type, BPF_MAP_TYPE_LRU_HASH);
-    __uint(max_entries, 1024);
+    __uint(max_entries, 512);
     __type(key, u64);
     __type(value, struct name);
 } names SEC(".maps");

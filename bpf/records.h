@@ -101,11 +101,10 @@ struct exec_record {
 };
 _Static_assert(sizeof(struct exec_record) == EXEC_HEAD_BYTES + 768, "sysmond/tasks/command/execs.py");
 
-/* A cgroup that is made, behind 8 of the ring buffer. */
+/* A cgroup that is made, behind 8 of the ring buffer. A record ends with its path, as long as that is, with its NUL. */
+#define CGROUP_HEAD_BYTES 8
 struct cgroup_record {
     u64 number;
-    u32 path_bytes; /* With its NUL. */
-    u32 pad;
     char path[PATH_BYTES];
 };
-_Static_assert(sizeof(struct cgroup_record) == 528, "sysmond/tasks/cgroup_names.py");
+_Static_assert(sizeof(struct cgroup_record) == CGROUP_HEAD_BYTES + PATH_BYTES, "sysmond/tasks/cgroup_names.py");

@@ -27,8 +27,8 @@ RETRY_S = 30.0
 PROGRAM = "made"
 _ROOT = 1  # The number of every hierarchy's root.
 _PATH_BYTES = 512
-# ``struct cgroup_record`` of bpf/records.h.
-_MADE = struct.Struct(f"<8x Q I 4x {_PATH_BYTES}s")
+# ``struct cgroup_record`` of bpf/records.h: the number, behind which is the path with its NUL.
+_NUMBER = struct.Struct("<Q")
 
 
 class CgroupNames:
@@ -77,19 +77,22 @@ class CgroupNames:
 
     def _made_since(self, runtime: str) -> tuple[dict[int, bytes], int]:
         """Paths of the cgroups made since the call before, by number, and how many more there were."""
-        content, lost = (self._made.take(), self._made.lost()) if self._made else (b"", 0)
+        records, lost = (self._made.records(), self._made.lost()) if self._made else ([], 0)
         if monotonic() - self._tried_s >= RETRY_S and not (self._made and self._made.is_current()):
             self._tried_s = monotonic()
             if self._made:
                 self._made.close()
             try:
-                self._made = Buffer(runtime, PROGRAM, "cgroups", _MADE.size)
+                self._made = Buffer(runtime, PROGRAM, "cgroups")
                 self.way = "by looking, and by BPF"
-                content, lost = content + self._made.take(), lost + self._made.lost()
+                records, lost = records + self._made.records(), lost + self._made.lost()
             except Error as why:
                 self._made, self.way = None, f"by looking; not by {why}"
         # A path that was cut is left out.
         made = {
-            number: path[: length - 1] for number, length, path in _MADE.iter_unpack(content) if length < _PATH_BYTES
+            number: record[_NUMBER.size : -1]
+            for record in records
+            for (number,) in [_NUMBER.unpack_from(record)]
+            if _NUMBER.size < len(record) < _NUMBER.size + _PATH_BYTES
         }
         return made, lost

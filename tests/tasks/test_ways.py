@@ -204,7 +204,7 @@ def test_other_hierarchies_of_version_1_do_not_disturb(recorder: Recorder, kind:
 
 
 def test_what_has_no_room_in_the_arrays_is_counted_and_said(recorder: Recorder) -> None:
-    """As 100,000 tasks are to eight passes of 2,048 rows, these are to eight passes of one."""
+    """As 100,000 tasks are to sixteen passes of 1,024 rows, these are to sixteen passes of one."""
     small = recorder.base / "loader.py"
     source = Path(loader.__file__).resolve()
     program, changed = re.subn(r"^PROCESSES_MAX = .*$", "PROCESSES_MAX = 1", source.read_text(), flags=re.MULTILINE)

@@ -36,18 +36,18 @@ TASKS_MAX = ("/proc/sys/kernel/threads-max", "/proc/sys/kernel/pid_max")
 # Rows of one pass: for so many times the tasks that there are now, at least so many, and at most the others; less where
 # the machine cannot have as many. Where more come at once, a reading takes several passes (``walk.PASSES_MAX``).
 ROOM = 4
-TASKS_MIN = 2_048
+TASKS_MIN = 1_024
 PROCESSES_MAX = 16_384
 THREADS_MAX = 32_768
 # Rows and new stacks of one pass over what threads are doing: of all threads, and of those only that run or wait.
 STATES_MAX, STATES_AWAKE_MAX = 16_384, 4_096
-STACKS_MAX, STACKS_AWAKE_MAX = 1_024, 256
+STACKS_MAX, STACKS_AWAKE_MAX = 1_024, 128
 # How many stacks are remembered as given, for each of a pass: with 1,024, as many as the reader keeps.
 KNOWN_PER_STACK = 8
-# Ring buffers, powers of two: records of 176, of 40 to 800, of 536 and of 80 bytes that wait for their readers.
+# Ring buffers, powers of two: records of 176, of 40 to 800, of 24 to 528 and of 80 bytes that wait for their readers.
 EXITS_BYTES = 2 * 1024 * 1024
 EXECS_BYTES = 1024 * 1024
-CGROUPS_BYTES = 256 * 1024
+CGROUPS_BYTES = 128 * 1024
 KILLS_BYTES = 256 * 1024
 # ``hierarchy`` of bpf/measure.h, by the controller of version 1; version 2 has none.
 _HIERARCHIES = {"": 0, "memory": 1, "pids": 2, "cpu": 3, "cpuacct": 4}

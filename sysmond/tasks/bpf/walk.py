@@ -24,7 +24,7 @@ from sysmond.tasks.tables import PROCESS, PROCESS_PRIVATE, THREAD
 # The ways, best first: the names of the pins.
 SNAPSHOT, ITERATE = "snapshot", "iterate"
 # Passes of one reading: so many of the shortest arrays that the loader makes have as many rows as the longest.
-PASSES_MAX = 8
+PASSES_MAX = 16
 # ``struct pass`` of bpf/tasks.bpf.c: the request, how many tasks there were, and for each array how many rows
 # it has, and how many had no room.
 _ASKED = struct.Struct("=QIIIII36x")

@@ -97,8 +97,8 @@ def test_no_more_of_an_array_is_mapped_than_was_looked_at(tmp_path: Path) -> Non
         walk.close()
         beside = mapped_bytes()  # The two windows that the walk had are gone but for what `few` is part of.
         assert beside == before + pins.WINDOW_BYTES
-        assert len(array.first(array.count)) == array.count * record_bytes(PROCESS) > 20 * pins.WINDOW_BYTES
-        assert mapped_bytes() > beside + 20 * pins.WINDOW_BYTES
+        assert len(array.first(array.count)) == array.count * record_bytes(PROCESS) > 12 * pins.WINDOW_BYTES
+        assert mapped_bytes() > beside + 12 * pins.WINDOW_BYTES
         assert bytes(few) == told  # What was given holds.
         del few
         array.first(1)
