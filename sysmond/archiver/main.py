@@ -73,7 +73,7 @@ MARKS = frozenset((event_kinds.MARK, event_kinds.INCIDENT))
 # Orders may name these as the reason of a flush.
 ORDERED = {Reason.REQUEST, Reason.SUSPEND, Reason.SHUTDOWN}
 # Merging and rolling up looks into all folders, however little is new: it is done for several flushes together.
-FLUSHES_PER_MERGE = 4
+FLUSHES_PER_MERGE = 2
 # After a flush the next seal is due so much later than its interval says: by then a flush is due again, and one child
 # does both.
 TOGETHER_PART = 0.1

@@ -13,6 +13,7 @@ from sysmond.archiver import pin_share
 from sysmond.archiver.coding import DENSE, SPARSE, Coding
 from sysmond.archiver.retention_job import Keeper, keeper
 from sysmond.archiver.rollup_job import is_ripe, roll_up
+from sysmond.archiver.weights import Weights
 from sysmond.base.clock import boot_id
 from sysmond.base.model import FINEST_TIER
 from sysmond.errors import CorruptError, Error
@@ -50,29 +51,40 @@ def merge(folders: Folders, pinned: Pinned = lambda _, __: None) -> None:
 def _merge_all(folders: Folders, left_alone: set[str], pinned: Pinned) -> None:
     with suppress(OSError, Error):  # What cannot be pinned now waits.
         pinned(*pin_share.collect(folders))
-    boot = boot_id()
+    boot, weights = boot_id(), Weights(folders)
     for coding in (DENSE, SPARSE):
         keep = keeper(folders, is_long=coding.is_long)
         roll_up(folders, coding, keep.make_room, left_alone, partial(is_ripe, coding, boot))
-        job = MergeJob(folders, coding, keep, left_alone, boot)
+        job = MergeJob(folders, coding, keep, left_alone, boot, weights)
         job.merge_rows()
         job.merge_tiers()
         for tier in (FINEST_TIER, *coding.tiers):
             keep.make_room(tier, 0)
+    weights.write()
 
 
 class MergeJob:
     """Merges the files of one coding.
 
-    ``left_alone``: paths that are not tried, to which it adds what is damaged. ``boot``: the current one.
+    ``left_alone``: paths that are not tried, to which it adds what is damaged. ``boot``: the current one. ``weights``:
+    what merges before this one know of files.
     """
 
-    def __init__(self, folders: Folders, coding: Coding, keep: Keeper, left_alone: set[str], boot: str) -> None:
+    def __init__(
+        self,
+        folders: Folders,
+        coding: Coding,
+        keep: Keeper,
+        left_alone: set[str],
+        boot: str,
+        weights: Weights | None = None,
+    ) -> None:
         self._folders = folders
         self._coding = coding
         self._keep = keep
         self._left_alone = left_alone
         self._boot = boot
+        self._weights = weights or Weights(folders)
 
     def merge_rows(self) -> None:
         """Merge files of rows that have become ripe, and remove what an interrupted merge left."""
@@ -110,10 +122,10 @@ class MergeJob:
             candidate = Candidate(name, 0, None, {})
             with suppress(FileNotFoundError):
                 with suppress(Error):
-                    size_bytes, _, written_ns = listing.look(path)
-                    candidate = candidate._replace(size_bytes=size_bytes)
-                    if path not in self._left_alone and archive.is_fresh(written_ns):
-                        candidate = self._coding.weighed(path, candidate)
+                    status = listing.look(path)
+                    candidate = candidate._replace(size_bytes=status.size_bytes)
+                    if path not in self._left_alone and archive.is_fresh(status.written_ns):
+                        candidate = self._weights.weighed(path, status, candidate, self._coding.weighed)
                 yield candidate
 
     def _merge_tier(self, folder: str, tier: str, mode: int, unrolled: Sequence[Name]) -> None:

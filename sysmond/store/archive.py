@@ -29,7 +29,7 @@ SUFFIX = ".h5"
 SEQUENCES_FILE = "sequences.json"
 
 # A file so small is merged with its neighbours whatever their size.
-SMALL_BYTES = 64 * 1024
+SMALL_BYTES = 96 * 1024
 # Files that were written longer ago were looked at often enough: opening all of an archive would take seconds.
 MERGE_AGE_NS = 2 * 24 * 3600 * SECOND_NS
 

@@ -15,7 +15,7 @@ from sysmond.base.timespec import DAY_NS
 from sysmond.base.wall_clock import course_of
 from sysmond.ring.progress import Sealed
 from sysmond.ring.snapshot import snapshot
-from sysmond.store import of_ring, tiers
+from sysmond.store import archive, of_ring, tiers
 from sysmond.store.archive import Candidate, Name
 from sysmond.store.files import dense_file, invariants
 from sysmond.store.files.dense_file import Segment
@@ -34,6 +34,9 @@ from sysmond.store.of_ring import (
 from sysmond.store.pins import Pin
 from sysmond.store.tiers import TierFile
 from sysmond.store.unsealed import FilePart, Unsealed, dropped, has_ended_since
+
+# Of a tier fewer stay as they are: two that become one, and the newest.
+_FILES_MIN = 3
 
 
 def unsealed(path: str, before: Sealed, skipped: int, answers: Mapping[str, Answers]) -> Unsealed:
@@ -209,6 +212,8 @@ def plan_tier(
 
     The newest stays by itself: from what two files differ in is foretold how long a budget lasts.
     """
+    if len(archive.files(folder)) < _FILES_MIN:
+        return []  # Most often there is nothing to do, which their number tells already.
     files, _ = tiers.listing(folder)
     usable = [file for file in tiers.counting(files) if f"{folder}/{file.file}" not in left_alone]
     return tiers.plan_merges(usable[:-1], largest_bytes, unrolled)

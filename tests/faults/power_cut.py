@@ -47,7 +47,7 @@ ROUNDS = 40
 BOOT = "0123456789abcdef" * 2
 UTC_NS = 10**18
 TICKS = 60
-FLUSHES_PER_MERGE = 4
+FLUSHES_PER_MERGE = 2
 
 
 def ticks_of(number: int) -> Int64Array:

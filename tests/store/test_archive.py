@@ -155,14 +155,14 @@ def test_a_row_is_rewritten_few_times(step: int) -> None:
     """Sequences in steps of two: each seal gives a segment to both classes."""
     found: list[Candidate] = []
     rewritten: dict[int, int] = {}
-    for number in range(600):
-        found.append(Candidate(Name(BOOTS[0], 1 + number * step, 1 + number * step), SMALL_BYTES, number // 200, {}))
+    for number in range(450):
+        found.append(Candidate(Name(BOOTS[0], 1 + number * step, 1 + number * step), SMALL_BYTES, number // 150, {}))
         merges = plan_merges(found, BOOTS[0])
         for group in merges:
             for sequence in range(group[0].first, group[-1].last + 1):
                 rewritten[sequence] = rewritten.get(sequence, 0) + 1
         found = merged(found, merges)
-    digits = (200).bit_length()
+    digits = (150).bit_length()  # A day of them is one file.
     assert max(rewritten.values()) <= digits + 1, "once a power of two, and when the day is over"
     assert [sum(candidate.day == day for candidate in found) for day in (0, 1)] == [1, 1]
     assert len(found) <= 2 + digits
