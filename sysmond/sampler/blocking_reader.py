@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from base64 import b64encode
+from binascii import b2a_base64
 from contextlib import suppress
 
 from sysmond.base.model import Absence, Lane, Sensitivity
@@ -84,7 +84,7 @@ def _answer(lane: socket.socket, source: Source, reading: Reading | Pieces | Abs
 
 
 def _text(content: bytes | bytearray | memoryview) -> str:
-    return b64encode(content).decode()
+    return b2a_base64(content, newline=False).decode()
 
 
 def _say(lane: socket.socket, what: dict[str, object]) -> None:

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from base64 import b64decode
+from binascii import a2b_base64
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -201,7 +201,7 @@ class InProcess:
 
 def _pieces(spelled: list[list[Any]], stride: int) -> Pieces:
     pieces = [
-        Records(b64decode(rows), bool(full), int(lost), int(walked), b64decode(blob))
+        Records(a2b_base64(rows), bool(full), int(lost), int(walked), a2b_base64(blob))
         for rows, full, lost, walked, blob in spelled
     ]
     if not pieces or any(len(piece.rows) % stride for piece in pieces):

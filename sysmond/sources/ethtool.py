@@ -4,9 +4,11 @@
 Source: the kernel's ``include/uapi/linux/ethtool.h``: requests of SIOCETHTOOL, which need no privilege.
 """
 
-import array
+import ctypes
 import fcntl
+import mmap
 import socket
+import sys
 from errno import EINVAL, EOPNOTSUPP
 from struct import Struct
 
@@ -63,8 +65,16 @@ def parse(names: bytes, numbers: bytes) -> dict[str, int]:
 
 
 def _ask(kernel: socket.socket, interface: str, request: bytes, entry_bytes: int = 0) -> bytes:
-    """Give the answer, which the kernel writes over the request and behind it."""
-    room = array.array("B", request + bytes(2 * STATISTICS_MAX * entry_bytes))
-    address, _ = room.buffer_info()
-    fcntl.ioctl(kernel, SIOCETHTOOL, _IFREQ.pack(interface.encode("utf-8", "surrogateescape")[:15], address))
-    return room.tobytes()
+    """Give the answer, which the kernel writes over the request and behind it.
+
+    The room is address space: of 0.3 MB only those pages are ever in memory that the answer fills. Entries, where there
+    are any, are counted by the last number of the head, which has the length of the request.
+    """
+    head_bytes = len(request)
+    room_bytes = head_bytes + 2 * STATISTICS_MAX * entry_bytes
+    with mmap.mmap(-1, room_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as room:
+        room[:head_bytes] = request
+        address = ctypes.addressof(ctypes.c_char.from_buffer(room))
+        fcntl.ioctl(kernel, SIOCETHTOOL, _IFREQ.pack(interface.encode("utf-8", "surrogateescape")[:15], address))
+        entries = int.from_bytes(room[head_bytes - 4 : head_bytes], sys.byteorder)
+        return room[: head_bytes + entries * entry_bytes]

@@ -8,7 +8,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from errno import EACCES, EHOSTUNREACH, ENETUNREACH
-from ipaddress import ip_address
+from socket import inet_ntop, inet_pton
 from typing import NamedTuple
 
 from sysmond.sources.netlink import ask, attribute, attributes, dump, interface_name
@@ -22,6 +22,7 @@ RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_VIA = 1, 4, 5, 18
 SCOPE_SITE, FLAG_TEMPORARY = 200, 0x01
 _IPV4, _IPV6 = 2, 10  # AF_INET and AF_INET6: families of addresses, by which nothing is sent here.
 FAMILIES = {"ipv4": _IPV4, "ipv6": _IPV6}
+_FAMILY_OF = {4: _IPV4, 16: _IPV6}  # By the bytes of an address.
 # An address that is nobody's in particular: that of a root server of DNS.
 WORLD = {"ipv4": "198.41.0.4", "ipv6": "2001:503:ba3e::2:30"}
 NO_ROUTE = frozenset({ENETUNREACH, EHOSTUNREACH, EACCES})  # EACCES: a route that prohibits.
@@ -67,7 +68,7 @@ def parse(content: bytes) -> InterfaceAddress | None:
         return None
     is_temporary = family == _IPV6 and bool(flags & FLAG_TEMPORARY)
     version = 4 if family == _IPV4 else 6
-    return InterfaceAddress(interface_name(interface), f"{ip_address(packed)}/{prefix}", version, is_temporary)
+    return InterfaceAddress(interface_name(interface), f"{_text(packed)}/{prefix}", version, is_temporary)
 
 
 def way_to(family: str) -> NextHop | None:
@@ -76,7 +77,7 @@ def way_to(family: str) -> NextHop | None:
     :raises OSError: as the kernel says. :raises ValueError: where its answer makes no sense.
     """
     number = FAMILIES[family]
-    packed = ip_address(WORLD[family]).packed
+    packed = inet_pton(number, WORLD[family])
     request = _ROUTE.pack(number, len(packed) * 8, 0, 0, 0, 0, 0, 0, 0) + attribute(RTA_DST, packed)
     try:
         [(_, content)] = ask(NETLINK_ROUTE, RTM_GETROUTE, request)
@@ -88,4 +89,14 @@ def way_to(family: str) -> NextHop | None:
     if (interface := int.from_bytes(values.get(RTA_OIF, b""), sys.byteorder)) == 0:
         return None
     gateway = values.get(RTA_GATEWAY) or values.get(RTA_VIA, b"")[2:]
-    return NextHop(interface_name(interface), str(ip_address(gateway)) if gateway else "")
+    return NextHop(interface_name(interface), _text(gateway) if gateway else "")
+
+
+def _text(packed: bytes) -> str:
+    """Spell an address; ``ipaddress`` does that, too, and takes 0.2 MB.
+
+    :raises ValueError: where it is none.
+    """
+    if len(packed) not in _FAMILY_OF:
+        raise ValueError(f"rtnetlink: an address of {len(packed)} bytes; expected 4 or 16")
+    return inet_ntop(_FAMILY_OF[len(packed)], packed)
