@@ -4,8 +4,9 @@
 glibc gives back by itself only what is free at the end of a heap, and of the heap of a thread seldom that.
 """
 
-import ctypes
 import gc
+
+from sysmond.machine.heap import trim
 
 
 def settle(*, is_live: bool) -> None:
@@ -19,10 +20,3 @@ def settle(*, is_live: bool) -> None:
         gc.enable()
     if is_first or not is_live:
         trim()
-
-
-def trim() -> None:
-    """Give back what is free, in less than a millisecond; other C libraries than glibc do so by themselves."""
-    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if malloc_trim is not None:
-        malloc_trim(0)

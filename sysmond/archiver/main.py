@@ -23,7 +23,7 @@ from sysmond.base.allowance import Allowance
 from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Lane
 from sysmond.errors import EXIT_AGAIN, BusyError, CorruptError, Error
-from sysmond.machine import control, listing, note
+from sysmond.machine import control, heap, listing, note
 from sysmond.machine.lacking import LackingReport
 from sysmond.machine.lock import only_one
 from sysmond.machine.notify import ALIVE, READY, STOPPING, notify, watchdog_s
@@ -162,6 +162,7 @@ class Archiver:
             self._begin(flush)  # Says at once where the state folder cannot be written.
             if self._sleep is not None:
                 self._sleep.connect()
+            heap.settle()
             while not self._is_over:
                 if self._turn(orders.descriptors()):
                     orders.serve(self._obey)

@@ -6,7 +6,6 @@ and resolves the plan, and then replaces itself by this program. On an installed
 work, and starts each part as ``sysmond.daemon.part``.
 """
 
-import gc
 import json
 import os
 import select
@@ -27,7 +26,7 @@ from sysmond.daemon.oneshot import Oneshot
 from sysmond.daemon.part import LOCK_WAIT_S, begin, lock_state, plan_files, run_part, say
 from sysmond.daemon.reloading import Reloading
 from sysmond.errors import EXIT_AGAIN, Error
-from sysmond.machine import control, oom_score
+from sysmond.machine import control, heap, oom_score
 from sysmond.machine.folders import UMASK, Folders, create
 from sysmond.machine.lock import is_lost, only_one, say_ending
 from sysmond.machine.notify import READY, notify, watchdog_s
@@ -118,8 +117,7 @@ class Runner:
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # The parts may write to a terminal that is not theirs.
         if signal.sigtimedwait(self._stops, 0):
             return 0  # Told to stop before anything began.
-        gc.collect()
-        gc.freeze()  # What the parts inherit stays shared with them.
+        heap.settle()  # What the parts inherit stays shared with them.
         self._wake = control.wake_on(self._signals)
         oom_score.spare(oom_score.PARENT, self._usual_score)
         with ExitStack() as open_:

@@ -10,5 +10,6 @@ says what files there are, ``lock`` who may go on, ``recorders`` whose archive i
 ``notify`` tells the service manager how a part fares, ``lacking`` whoever else asks; ``commandline`` reads arguments,
 ``snapshot_file`` a part of an archive that somebody sent, and ``snapshot_note`` what that says of itself.
 ``mounts`` knows disks, ``supplies`` batteries, ``asleep`` devices that sleep; ``realtime``, ``memory`` and
-``descriptors`` say how much a process may have of the machine, ``oom_score`` who goes when there is no memory left.
+``descriptors`` say how much a process may have of the machine, ``oom_score`` who goes when there is no memory left, and
+``heap`` gives back what is needed no more.
 """

@@ -19,7 +19,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.eased_pace import BACK_MAX_S
 from sysmond.base.model import ABSENT, Absence, Lane, Sensitivity
 from sysmond.errors import EXIT_AGAIN, Error, UsageError
-from sysmond.machine import control, realtime
+from sysmond.machine import control, heap, realtime
 from sysmond.machine.notify import ALIVE, READY, STOPPING, notify, watchdog_s
 from sysmond.plan import plan as plans
 from sysmond.plan.plan import Plan, PlannedProbe
@@ -126,6 +126,8 @@ class Sampler:
                     notify(READY)
                     if self._lane is Lane.REALTIME:
                         realtime.freeze()
+                    else:
+                        heap.settle()
         notify(STOPPING)
         are_gone = self._rings.are_gone()
         # Whose parent was killed was not told to end: what follows is nobody's good order.
@@ -712,8 +714,11 @@ class Sampler:
 def run(settings: Settings, plan: Plan, lane: Lane, say: Callable[[str], None]) -> int:
     """Be the sampler of a lane until told to stop."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    if lane is Lane.BACKGROUND:
+        heap.share()
     sampler = Sampler(settings, plan, lane, say)
     if lane is Lane.REALTIME and plan.sampler.priority:
+        heap.trim()  # As long as it can be: locked memory stays.
         for refusal in realtime.enter(plan.sampler.priority):
             say(refusal)
     return sampler.run(settings.ticks if lane is Lane.REALTIME else None)

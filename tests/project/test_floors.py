@@ -42,6 +42,7 @@ LEAN = (
     "errors",
     "machine.control",
     "machine.folders",
+    "machine.heap",
     "machine.lacking",
     "machine.listing",
     "machine.lock",
