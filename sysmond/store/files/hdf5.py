@@ -104,15 +104,10 @@ class _Created:
         level: int = DEFLATE_LEVEL,
         grows: bool = True,
     ) -> None:
-        how = h5p.create(h5p.DATASET_CREATE)
-        how.set_chunk(chunk)
-        how.set_shuffle()
-        how.set_deflate(level)
-        how.set_fletcher32()
-        how.set_obj_track_times(False)
         self._row_shape = shape[1:]
         extent = h5s.create_simple(shape, (h5s.UNLIMITED if grows else shape[0], *self._row_shape))
-        self.ident = h5d.create(group.id, name.encode(), h5t.py_create(dtype, logical=True), extent, how, _WITH_GROUPS)
+        how = _stored_in(chunk, level)
+        self.ident = h5d.create(group.id, name.encode(), _type_of(dtype), extent, how, _WITH_GROUPS)
         self._room = shape[0]
         self.rows = 0
 
@@ -122,10 +117,31 @@ class _Created:
         if self.rows > self._room:
             self._room = self.rows
             self.ident.set_extent((self.rows, *self._row_shape))
+        if not first and self.rows == self._room:  # All of it at once: no part has to be chosen.
+            self.ident.write(h5s.ALL, h5s.ALL, np.ascontiguousarray(rows))
+            return first
         where = self.ident.get_space()
         where.select_hyperslab((first, *(0 for _ in self._row_shape)), rows.shape)
         self.ident.write(h5s.create_simple(rows.shape), where, np.ascontiguousarray(rows))
         return first
+
+
+@lru_cache(maxsize=256)
+def _stored_in(chunk: tuple[int, ...], level: int) -> h5p.PropDCID:
+    """How a dataset is stored: most have chunks as others have."""
+    how = h5p.create(h5p.DATASET_CREATE)
+    how.set_chunk(chunk)
+    how.set_shuffle()
+    how.set_deflate(level)
+    how.set_fletcher32()
+    how.set_obj_track_times(False)
+    return how
+
+
+@lru_cache(maxsize=256)
+def _type_of(dtype: "np.dtype[Any]") -> h5t.TypeID:
+    """A type as the library has it."""
+    return h5t.py_create(dtype, logical=True)
 
 
 class RowStore:
