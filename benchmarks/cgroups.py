@@ -8,7 +8,6 @@ file is parsed anew, one without kept descriptors, and the slow tables, each rea
 """
 
 import argparse
-import errno
 import gc
 import os
 import signal
@@ -21,6 +20,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from sysmond_probes import cgroup, cgroup_memory
 
 from benchmarks import measure
+from benchmarks.confined import remove
 from benchmarks.measure import SECOND_NS, Figures
 from sysmond.base.model import Lane, Sensitivity
 from sysmond.cgroups.batch import READ_BYTES
@@ -35,7 +35,6 @@ GROUPS = 1000
 SECONDS = 20
 BUSY_SHARE = 10
 FLOOR_FILES = 5
-REMOVALS_MAX = 200
 FOLDER = f"sysmond-benchmark-{os.getpid()}"
 CONTROLLERS = frozenset(("", "cpu", "cpuacct", "memory", "pids", "blkio"))
 FAST = ("cgroup", "cgroup_io")
@@ -64,23 +63,8 @@ def made(groups: int) -> Iterator[list[list[str]]]:
     finally:
         for top in tops:
             for number in range(groups):
-                _remove(f"{top}/{number}.service")
-            _remove(top)
-
-
-def _remove(folder: str) -> None:
-    """Remove a cgroup; a process that was just killed keeps it for a moment."""
-    for _ in range(REMOVALS_MAX):
-        try:
-            os.rmdir(folder)
-        except FileNotFoundError:
-            return
-        except OSError as refusal:
-            if refusal.errno != errno.EBUSY:
-                raise
-            time.sleep(0.01)
-        else:
-            return
+                remove(f"{top}/{number}.service")
+            remove(top)
 
 
 @contextmanager

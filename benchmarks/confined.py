@@ -29,7 +29,7 @@ ZRAM = "zram0"
 LEFT_OUT = ("test", "tests", "idlelib", "ensurepip", "site-packages", "config-*", "*.a")
 PACKAGES = ("sysmond", "sysmond_probes", "sysmon_tools", "probes", "build")
 SHOW_MAPPED = "import ctypes, ssl, sqlite3, numpy, h5py; print(open('/proc/self/maps').read())"
-REMOVALS_MAX = 300
+REMOVALS_MAX = 3000
 _REQUIRED = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -97,18 +97,20 @@ def group(limit_bytes: int) -> Iterator[Group]:
     finally:
         with suppress(OSError), open(f"{made.folder}/memory.force_empty", "w", encoding="ascii") as file:
             file.write("0")
-        _remove(made.folder)
+        remove(made.folder)
 
 
-def _remove(folder: str) -> None:
-    """Remove a group; a process that was just killed keeps it for a moment."""
+def remove(folder: str) -> None:
+    """Remove a control group, where it is; a process that was just killed keeps it for a moment."""
     for _ in range(REMOVALS_MAX):
         try:
             os.rmdir(folder)
+        except FileNotFoundError:
+            return
         except OSError as refusal:
             if refusal.errno != errno.EBUSY:
                 raise
-            time.sleep(0.1)
+            time.sleep(0.01)
         else:
             return
 

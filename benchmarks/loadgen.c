@@ -179,8 +179,8 @@ static void fill(long count, long kib, const char *score, const char *group) {
 int main(int count, char **word) {
     if (count == 2 && !strcmp(word[1], "end")) _exit(0);
     if (count < 3) {
-        fprintf(stderr, "loadgen: 'procs N', 'threads P T', 'forks N SECONDS', 'storm RATE SECONDS' or "
-                        "'memory N KIB' is right\n");
+        fprintf(stderr, "loadgen: expected 'procs N', 'threads P T', 'forks N SECONDS', 'storm RATE SECONDS' or "
+                        "'memory N KIB'\n");
         return 2;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);

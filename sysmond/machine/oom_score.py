@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whom the kernel kills when memory runs out: not the recorder, which is to tell of it.
 
-The units say so of the service (OOMScoreAdjust); a recorder that is started by hand says it of itself. It takes the
-rights of root to be spared; whoever has those, and was given a lower score yet, keeps that.
+The units of the service set this (OOMScoreAdjust); a recorder that is started by hand sets it for itself. Lowering a
+score takes CAP_SYS_RESOURCE. A score that is lower already stays.
 Sources: proc_pid_oom_score_adj(5). Standard library only.
 """
 
@@ -22,9 +22,9 @@ def read() -> int:
 
 
 def spare(part: str, usual: int) -> None:
-    """Have the kernel kill others before this process, where we may say so.
+    """Have the kernel kill others before this process, where we have the right to.
 
-    ``usual``: the score that the recorder was started with, and that parts keep which others can replace.
+    ``usual``: the score that the recorder was started with; parts that are not in ``SCORES`` keep it.
     """
     with suppress(OSError), open(FILE, "w", encoding="ascii") as file:
         file.write(str(min(usual, SCORES.get(part, usual))))
