@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sysmond.archiver import auto_pins, boot_before, children, disk_writes, merge_job, retention_job
+from sysmond.archiver import auto_pins, boot_before, children, disk_writes, merge_job, retention_job, weights
 from sysmond.base.model import FINEST_TIER
 from sysmond.errors import Error
 from sysmond.machine import control, note
@@ -244,6 +244,11 @@ def readers(folders: Folders) -> dict[str, Reader]:
             f"{archiver}/{merge_job.LEFT_ALONE_FILE}",
             [ring],
             lambda: merge_job._leave_alone(folders, {ring}),
+        ),
+        "weights": Reader(
+            f"{archiver}/{weights.FILE}",
+            {f"{folders.state}/public/1s/1.h5": [1, 2, None, 3, 4, {"cpu": 5}]},
+            lambda: weights.Weights(folders).write(),
         ),
         "believed": Reader(
             f"{folders.state}/{retention_job.BELIEVED_FILE}",
