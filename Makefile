@@ -46,12 +46,15 @@ bpf:
 run: setup
 	@$(BIN)/sysmond $(ARGS)
 
-# One failing check does not hide what the next would have said. In a fresh clone, the types take most of a minute on one
-# processor; meanwhile another compiles the modules of the tests, which every worker would do for itself.
+# One failing check does not hide what the next would have said. In a fresh clone the types take most of a minute, and each
+# worker would compile the modules of the tests for itself: so one processor does the one, and the other the other.
 test: setup
-	@if ! test -d .mypy_cache; then $(BIN)/pytest --quiet --collect-only -p no:cacheprovider >build/compiled.log 2>&1 & fi; \
-	$(MAKE) --no-print-directory --keep-going lint format types floors locks; checks=$$?; wait; \
-	$(MAKE) --no-print-directory pytest || checks=$$?; exit $$checks
+	@fresh=; test -d .mypy_cache || fresh=yes; mkdir -p build; \
+	$(MAKE) --no-print-directory types >build/types.log 2>&1 & types=$$!; \
+	test -z "$$fresh" || $(BIN)/pytest --quiet --collect-only -p no:cacheprovider >build/compiled.log 2>&1; checks=0; \
+	$(MAKE) --no-print-directory --keep-going lint format floors locks || checks=$$?; \
+	$(MAKE) --no-print-directory pytest || checks=$$?; \
+	wait $$types || checks=$$?; cat build/types.log; exit $$checks
 
 check-fast: setup
 	@$(MAKE) --no-print-directory --keep-going lint format types floors locks
@@ -85,7 +88,7 @@ audit: $(TOOLS)/made
 	@$(BIN)/python -P tools/locks.py audit
 
 # More workers than processors: most tests wait. What runs beside what is decided by tests/support/order.py.
-WORKERS ?= 4
+WORKERS ?= 5
 # What fails beside others is run once more by itself, and named.
 PYTEST = $(BIN)/python -P tools/unsteady.py --quiet --numprocesses=$(WORKERS)
 pytest:

@@ -102,6 +102,7 @@ def test_before_it_is_known_what_a_second_takes_there_is_room_for_all(folders: F
     assert pin_share.collect(folders) == (9, 0)
 
 
+@pytest.mark.long
 def test_incidents_that_are_not_pinned_are_told_once_and_counted_when_others_are_again(
     runtime: Path, tmp_path: Path
 ) -> None:

@@ -175,6 +175,7 @@ def test_what_could_not_be_rolled_up_is_tried_again_before_it_goes(folders: Fold
     assert sum(_rows(f"{folder}/{file}") for file in there(folders, "10s")) == 2 * PIECE_S
 
 
+@pytest.mark.long
 def test_a_merge_takes_tiers_across_boots_into_one_file_and_nothing_twice(folders: Folders) -> None:
     boots = [letter * 32 for letter in "fbd"]
     for number, boot in enumerate(boots):

@@ -104,6 +104,7 @@ def test_a_device_that_comes_has_its_series_and_one_that_goes_a_gap(machine: Dev
     wait_until(is_missed, recorder.said)
 
 
+@pytest.mark.long
 def test_a_storm_costs_one_look(machine: Devices, recorder: Recorder) -> None:
     path = machine.add("hwmon", "hwmon2", {"name": "third", "temp1_input": "1000"})
     wait_until(lambda: "sensor/temp@hwmon2" in series(recorder), recorder.said)

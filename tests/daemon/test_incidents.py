@@ -65,6 +65,7 @@ def seal(recorder: Recorder) -> None:
     assert control.ask(f"{recorder.folders.runtime}/archiver", {"do": "seal"}, HANG_S)["ok"]
 
 
+@pytest.mark.long
 def test_an_incident_of_the_background_lane_is_pinned_and_has_a_burst_that_ends(recorder: Recorder) -> None:
     recorder.config.write_text(BY_LINKS)
     recorder.start()

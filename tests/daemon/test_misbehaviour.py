@@ -112,6 +112,7 @@ HARMS: dict[str, tuple[str, str]] = {
 }
 
 
+@pytest.mark.long
 def test_each_is_put_into_quarantine_and_the_others_go_on(trial: Trial, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for table, (body, _) in HARMS.items():

@@ -207,6 +207,7 @@ def test_the_folder_of_a_part_that_is_removed_is_made_anew(recorder: Recorder, p
     assert [event.subject for event in removals(recorder)] == [f"{recorder.folders.runtime}/{part}"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "recorder",
     ["sampler: {ring_size: 64KiB}\nprobes: {cpu: {interval: 20ms}, memory: {interval: 100ms}}\n"],

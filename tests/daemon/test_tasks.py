@@ -185,6 +185,7 @@ def test_without_the_tables_nothing_is_loaded(recorder: Recorder) -> None:
     assert not os.path.exists(f"{recorder.folders.runtime}/bpf.json")
 
 
+@pytest.mark.long
 def test_threads_are_looked_at_ten_times_a_second_for_as_long_as_that_is_held(recorder: Recorder) -> None:
     recorder.config.write_text("incidents: {bursts: none}\n")  # Whatever the machine goes through just now.
     ticks = ThreadTicks(recorder)

@@ -27,7 +27,6 @@ QUICK = {
     "crash_matrix": 0,
     "crowd": 100,
     "damage": 30,
-    "hostile": 1,
     "power_cut": 2,
     "upgrade": 1,
 }
@@ -57,8 +56,8 @@ def test_a_fault_leaves_nothing_broken_and_nothing_lost(repository: Path, progra
 def test_every_fault_program_is_run_by_make_and_tried_here(repository: Path) -> None:
     shared = {"trial", "test_faults"}
     programs = {path.stem for path in (repository / "tests" / "faults").glob("*.py")} - shared
-    # The daemon's own tests run some rounds of the kill loop; disks in trouble take minutes.
-    assert programs == {*QUICK, "kill_loop", "disk_trouble"}
+    # The daemon's own tests run some rounds of the kill loop; disks in trouble, and all that is hostile, take minutes.
+    assert programs == {*QUICK, "kill_loop", "disk_trouble", "hostile"}
     makefile = (repository / "Makefile").read_text()
     documented = (repository / "docs" / "durability.md").read_text()
     for program in programs:
@@ -66,6 +65,7 @@ def test_every_fault_program_is_run_by_make_and_tried_here(repository: Path) -> 
         assert f"tests/faults/{program}.py" in documented
 
 
+@pytest.mark.long
 def test_the_self_test_counts_what_it_promises() -> None:
     result = selftest.run(3, seed=3)
     assert result["ok"], result["problems"]

@@ -59,6 +59,7 @@ def test_who_goes_a_little_further_asks_nothing(folders: Folders, monkeypatch: p
         assert not asked
 
 
+@pytest.mark.long
 def test_curves_that_are_not_shown_may_be_ten_seconds_late(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     """A live view shows two curves of nine; who looks for a spike in the others finds one of ten seconds ago."""
     select = Archive.select

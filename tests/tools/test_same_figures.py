@@ -77,6 +77,7 @@ def check(archive: Archive, asked: Look, sheet: Sheet, rows: SheetRows) -> None:
                 assert as_series(archive, path, span, stat) == cells[name], (path, stat)
 
 
+@pytest.mark.long
 def test_each_cell_of_a_sheet_is_that_of_the_series_so_called(recorder: Recorder, at_ns: int) -> None:
     """Of every sheet whose table this machine has."""
     archive = Archive(recorder.folders)
