@@ -6,9 +6,12 @@ when they are needed and not kept: argparse words them differently from one Pyth
 """
 
 import argparse
+import os
 import re
 import sys
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import shtab
@@ -107,9 +110,16 @@ def manual(program: str, parser: argparse.ArgumentParser) -> str:
         "version": __version__,
         "description": summary.rstrip("."),
         "manual_title": "System monitoring",
+        "date": _date(),
     }
     # At the start of a line an apostrophe is a request to troff.
     return re.sub("^'", r"\\&'", str(Manpage(parser, _data=facts)), flags=re.MULTILINE)
+
+
+def _date() -> str:
+    """The day of the sources, in every time zone the same; the library's own is that of the zone."""
+    epoch_s = float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    return datetime.fromtimestamp(epoch_s, UTC).date().isoformat()
 
 
 if __name__ == "__main__":

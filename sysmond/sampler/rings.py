@@ -39,8 +39,8 @@ UNKNOWN_BYTES = 32 * VALUE_BYTES
 # Between two full readings of a long table this part of its rows comes at each reading.
 CHANGING_PERCENT = 15
 LASTING_BYTES_MIN = 512 * 1024
-# Of what is about its own moment, nobody knows beforehand how much will come.
-PASSING_BYTES_MIN = 4 * 1024 * 1024
+# Of what is about its own moment, nobody knows beforehand how much will come: a larger ring follows when more does.
+PASSING_BYTES_MIN = 1024 * 1024
 _RING = re.compile(rf"({'|'.join(Sensitivity)})/([a-z][a-z0-9_]*/)?[0-9]+\{SUFFIX}")
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build the Debian packages in a Debian of their own, and check them there: ``make package``, ``make check-package``.
+"""Build the packages in a Debian of their own, and check them there: ``make package``, ``make check-package``.
 
-Needs root, ``mmdebstrap`` and a mirror of Debian (``PACKAGE_MIRROR``, or that of mmdebstrap). The check builds a second
+Needs root, ``mmdebstrap`` and a mirror (``PACKAGE_MIRROR``, or that of mmdebstrap). The check builds a second
 time with another folder, day, locale, zone and umask and compares the bytes; asks lintian everything; and installs into
-a Debian without anything else, has the installed programs record and answer, removes, and purges. Exit code 0: all
-passed; 1: not; 2: it cannot run here.
+a Debian without anything else, has the installed programs record and answer, removes, and purges. ``--release`` does
+the same in an Ubuntu. Exit code 0: all passed; 1: not; 2: it cannot run here.
 """
 
 import argparse
@@ -17,9 +17,43 @@ import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-SUITE = "trixie"
+
+
+class Release(NamedTuple):
+    """What is built in, and where that is to be had. ``keys``: who signs it, where apt here does not know that.
+
+    ``of_others``: what its lintian says of a package that is written for another release, and is right there.
+    """
+
+    name: str
+    suite: str
+    mirror: str = ""
+    components: str = "main"
+    keys: str = ""
+    keys_package: str = ""
+    of_others: tuple[str, ...] = ()
+
+
+RELEASES = (
+    Release("Debian 13", "trixie"),
+    Release(
+        "Ubuntu 26.04",
+        "resolute",
+        "https://archive.ubuntu.com/ubuntu",
+        "main universe",
+        "/usr/share/keyrings/ubuntu-archive-keyring.gpg",
+        "ubuntu-keyring",
+        (
+            *("bad-distribution-in-changes-file", "out-of-date-standards-version"),
+            *("redundant-priority-optional-field", "redundant-rules-requires-root-no-field"),
+        ),
+    ),
+)
+# What apt inside trusts when it asks a mirror by https: what it trusts outside.
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 BUILDERS = ("build-essential", "devscripts", "equivs", "faketime", "lintian", "locales-all")
 # What sysmond's own folders are when it is installed, and whose they are for.
 CONFIGURATION = "etc/sysmond/sysmond.yaml"
@@ -33,13 +67,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="check what was built, too")
     parser.add_argument("--into", type=Path, default=ROOT / "dist", help="where the packages go (default: dist)")
+    names = [release.suite for release in RELEASES]
+    parser.add_argument("--release", choices=names, default=names[0], help=f"what to build in (default: {names[0]})")
     words = parser.parse_args()
-    if why := why_not():
+    release = RELEASES[names.index(words.release)]
+    if why := why_not(release):
         print(f"package: {why}", file=sys.stderr)
         return 2
     work = ROOT / "build/package"
     work.mkdir(parents=True, exist_ok=True)
-    builder = tree(work, "builder", BUILDERS, with_build_dependencies=True)
+    builder = tree(work, release, "builder", BUILDERS, with_build_dependencies=True)
     packages = build(builder, ONE, words.into)
     passed(f"{', '.join(path.name for path in packages)} in {words.into}")
     if not words.check:
@@ -50,30 +87,34 @@ def main() -> int:
     assert not differing, f"not the same when built elsewhere: {differing}"
     passed("two builds gave the same bytes")
     # Whoever ships a package puts their own address there; the one in debian/ is for those who build for themselves.
-    asked = "--suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog "
-    asked += "--allow-root --pedantic --display-info --fail-on none"
+    ignored = ("bogus-mail-host", "bogus-mail-host-in-debian-changelog", *release.of_others)
+    asked = f"--suppress-tags {','.join(ignored)} --allow-root --pedantic --display-info --fail-on none"
     inside(
         builder, ["sh", "-c", f'said=$(lintian {asked} /build/one/*.changes) && echo "$said" >&2 && test -z "$said"']
     )
     passed("lintian has nothing to say, pedantic")
-    check_installed(work, packages)
+    check_installed(tree(work, release, "bare"), packages, work)
     sys.path.append(str(ROOT))
     from tests.packaging import boot  # noqa: PLC0415  it reads archives, as who only builds cannot
 
     if why := boot.why_not():
         passed(f"not booted: {why}")
         return 0
-    boot.check(tree(work, "machine", boot.INCLUDE), packages, work)
+    boot.check(tree(work, release, "machine", boot.INCLUDE), packages, work)
     passed("a machine was booted with them")
     return 0
 
 
-def why_not() -> str:
+def why_not(release: Release) -> str:
     """Why it cannot run here; nothing where it can."""
     if os.geteuid() != 0:
-        return "needs root, to enter the Debian that it builds in"
+        return f"needs root, to enter the {release.name} that it builds in"
     lacking = [tool for tool in ("mmdebstrap", "unshare", "git") if shutil.which(tool) is None]
-    return f"{', '.join(lacking)} not installed (Debian: apt-get install mmdebstrap util-linux git)" if lacking else ""
+    if lacking:
+        return f"{', '.join(lacking)} not installed (Debian: apt-get install mmdebstrap util-linux git)"
+    if release.keys and not os.path.exists(release.keys):
+        return f"{release.keys}: not there, to trust {release.name} (Debian: apt-get install {release.keys_package})"
+    return ""
 
 
 def passed(what: str) -> None:
@@ -81,26 +122,33 @@ def passed(what: str) -> None:
     print(f"package: {what}", flush=True)
 
 
-def tree(work: Path, name: str, include: Sequence[str] = (), *, with_build_dependencies: bool = False) -> Path:
-    """Give the root of a Debian, made once: to build in, or one to copy, with these packages and what they need."""
+def tree(
+    work: Path, release: Release, name: str, include: Sequence[str] = (), *, with_build_dependencies: bool = False
+) -> Path:
+    """Give the root of a release, made once: to build in, or one to copy, with these packages and what they need."""
     control = (ROOT / "debian/control").read_bytes() if with_build_dependencies else b""
-    recipe = zlib.crc32(control + repr((SUITE, include)).encode())
-    root = work / f"{name}-{recipe:08x}"
+    recipe = zlib.crc32(control + repr((release.suite, release.mirror, release.components, include)).encode())
+    root = work / f"{name}-{release.suite}-{recipe:08x}"
     if root.is_dir():
         return root
     unfinished = root.with_suffix(".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    passed(f"making a Debian {SUITE} below {work.name}; once")
+    passed(f"making {release.name} below {work.name}; once")
     command = ["mmdebstrap", "--quiet", "--variant=minbase", "--format=directory", "--mode=root"]
     command += ["--dpkgopt=force-unsafe-io", "--skip=cleanup/apt/lists"]
-    command += [f"--include={','.join(include)}"] if include else []
+    mirror = os.environ.get("PACKAGE_MIRROR", release.mirror)
+    if mirror.startswith("https:"):
+        include = (*include, "ca-certificates")
+        command += [f"--customize-hook=upload '{CERTIFICATES}' '{CERTIFICATES}'"]
+    command += [f"--include={','.join(('apt', *include))}"]  # What is essential in an Ubuntu has none.
     if with_build_dependencies:
-        install = "cd /tmp && apt-get -qq -y --no-install-recommends build-dep ./control-of"
+        install = "cd /tmp && apt-get -qq -y --no-install-recommends build-dep ./control-of >/dev/null"
         command += ['--customize-hook=mkdir -p "$1/tmp/control-of/debian"']
         command += [f"--customize-hook=cp '{ROOT}/debian/control' \"$1/tmp/control-of/debian\""]
         command += [f'--customize-hook=chroot "$1" sh -c "{install}"']
-    mirror = os.environ.get("PACKAGE_MIRROR")
-    command += [SUITE, str(unfinished), *([f"deb {mirror} {SUITE} main"] if mirror else [])]
+    command += [f"--keyring={release.keys}"] if release.keys else []
+    source = f"deb {mirror} {release.suite} {release.components}"
+    command += [release.suite, str(unfinished), *([source] if mirror else [])]
     subprocess.run(command, check=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
     unfinished.rename(root)
     return root
@@ -153,9 +201,8 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def check_installed(work: Path, packages: Sequence[Path]) -> None:
-    """Install into a Debian that has nothing else, record, remove and purge."""
-    bare = tree(work, "bare")
+def check_installed(bare: Path, packages: Sequence[Path], work: Path) -> None:
+    """Install into a copy of what has nothing else, record, remove and purge."""
     with tempfile.TemporaryDirectory(dir=work) as folder:
         root = Path(folder) / "root"
         subprocess.run(["cp", "-a", bare, root], check=True)

@@ -48,8 +48,11 @@ TOGETHER = (
 )
 """Who asks the frozen archives: to make them takes long, so one worker does, once."""
 
-WAITING = ("tests/archiver/", "tests/bus/", "tests/daemon/", "tests/faults/", "tests/golden/", "tests/tools/")
-"""Whose files take long, most of it waiting: they begin early."""
+EARLY = (
+    *("tests/archiver/", "tests/bus/", "tests/daemon/", "tests/faults/", "tests/golden/", "tests/tools/"),
+    *("tests/commands/", "tests/store/test_invariants.py"),
+)
+"""Whose files take long: none of them is to be the last that runs."""
 
 
 def rounds(few: int, many: int) -> pytest.MarkDecorator:
@@ -77,7 +80,7 @@ def group(nodeid: str) -> str:
 
 
 def _turn(item: pytest.Item) -> int:
-    return 0 if group(item.nodeid) in ALONE else 1 if item.nodeid.startswith(WAITING) else 2
+    return 0 if group(item.nodeid) in ALONE else 1 if item.nodeid.startswith(EARLY) else 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
