@@ -23,7 +23,7 @@ help:
 	@echo 'make lab           boot a virtual machine and check there; ARGS="tests/lab/machine.py -k unit" checks less'
 	@echo 'make lab-kernels   boot the kernels of Debian one after the other, and read by every way in each; 10 minutes'
 	@echo 'make lab-service   boot a container with systemd and the installed service, and check that; 6 minutes; ARGS="-k acts" checks less'
-	@echo 'make package       build the Debian packages into dist/; needs root, mmdebstrap and a mirror of Debian'
+	@echo 'make package       build the Debian packages into dist/; needs root, mmdebstrap and a mirror of Debian; ARGS="--release resolute": for Ubuntu 26.04'
 	@echo 'make check-package build them twice, compare, ask lintian, install, boot, upgrade and purge; 5 minutes'
 	@echo 'make release       all that, and sdist, wheel and checksums, into dist/'
 	@echo 'make docs          write the generated documents anew'

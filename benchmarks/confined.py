@@ -47,6 +47,11 @@ class Group(NamedTuple):
         """Who writes his number there becomes a member."""
         return f"{self.folder}/cgroup.procs"
 
+    @property
+    def mark(self) -> str:
+        """What the kernel says of whom it kills here, as a pattern."""
+        return rf"task_memcg=/{re.escape(self.name)}[,/]"
+
     def kills(self) -> int:
         """How often the kernel has killed a process for want of memory here."""
         with open(f"{self.folder}/{self.kills_file}", encoding="ascii") as file:
@@ -57,9 +62,13 @@ def why_not() -> str:
     """Why there can be no such group; empty where there can."""
     if os.geteuid():
         return "only root can limit memory, and add swap"
-    if missing := [program for program in PROGRAMS if shutil.which(program) is None]:
-        return f"{', '.join(missing)}: not installed"
-    return "" if _top() else "no hierarchy of control groups here has the controller of memory"
+    return lacking() or ("" if _top() else "no hierarchy of control groups here has the controller of memory")
+
+
+def lacking() -> str:
+    """Which programs are missing to add swap; empty where none is."""
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    return f"{', '.join(missing)}: not installed" if missing else ""
 
 
 def _top() -> tuple[str, bool] | None:
@@ -238,10 +247,10 @@ def faults(pid: int) -> int:
         return int(file.read().rpartition(b")")[2].split()[9])
 
 
-def victims(log: int, inside: Group, names: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Of whom the kernel says from here on that it killed them in a group for want of memory, but those of these names.
+def victims(log: int, mark: str, names: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Of whom the kernel says from here on that it killed them for want of memory, but those of these names.
 
-    ``log``: /dev/kmsg, which does not block.
+    ``log``: /dev/kmsg, which does not block. ``mark``: a pattern of what it says of those that are meant.
     """
     with suppress(BlockingIOError):
         while True:
@@ -249,6 +258,6 @@ def victims(log: int, inside: Group, names: Sequence[str]) -> Iterator[tuple[int
                 line = os.read(log, 8192).decode("utf-8", "replace")
             except BrokenPipeError:  # Some were overwritten before they were read.
                 continue
-            found = re.search(rf"oom-kill:.*task_memcg=/{re.escape(inside.name)}[,/].*task=([^,]*),pid=([0-9]+)", line)
+            found = re.search(rf"oom-kill:.*{mark}.*task=([^,]*),pid=([0-9]+)", line)
             if found and found[1] not in names:
                 yield int(found[2]), found[1]

@@ -77,14 +77,14 @@ QUICK: dict[str, tuple[str, ...]] = {
     "cgroups": ("--seconds", "3", "--groups", "20"),
     "tasks": ("--quick",),
     "storm": ("--seconds", "10", "--rate", "50"),
-    "thrashing": ("--seconds", "3"),
+    "thrashing": ("--group", "--seconds", "3"),
     "floods": ("--seconds", "1", "--connections", "5"),
     "days": ("--seconds", "3"),
     "probes": ("--seconds", "5"),
     "service": ("--seconds", "3"),
 }
 # Only when asked for: they are for root, and take an hour (days, idle, storm), half of one (tasks) or minutes.
-# One adds swap (thrashing).
+# One takes the memory of all (thrashing): nothing else should run there.
 # What probes finds stands in docs/metrics.md.
 SELDOM: dict[str, tuple[str, ...]] = {
     "idle": (),
@@ -430,13 +430,13 @@ TARGETS = (
     ),
     Target(
         "thrashing",
-        "at 1 Hz in a control group whose memory runs out, swap and kills, 10 minutes: latest, ticks lost",
+        "at 1 Hz while the machine's memory runs out, swap on zram and kills, 10 minutes: latest, ticks lost",
         "≤ 50 ms, 0",
         lambda f: (
             f"{f['max_us'] / 1000:.0f} ms (p99 {f['p99_us'] / 1000:.1f}), {f['lost']} of {f['ticks'] + f['lost']};"
             f" {f['kills']} kills"
         ),
-        lambda f: f["real_time"] and f["max_us"] <= 50_000 and not f["lost"] and f["kills"] and f["seconds"] >= 600,
+        lambda f: f["real_time"] and f["max_us"] <= 50_000 and not f["lost"] and f["kills"] and f["seconds"] >= 600 and f["place"] == "machine",
     ),
     Target(
         "thrashing",

@@ -92,7 +92,7 @@ TINY = {
     "names": ("--programs", "4"),
     "events": ("--boots", "10"),
     "event_storms": ("--seconds", "1", "--rest", "1"),
-    "thrashing": ("--seconds", "2"),
+    "thrashing": ("--group", "--seconds", "2"),
     "files": ("--hours", "0.2", "--boots", "1", "--boot-hours", "0.2"),
 }
 
