@@ -436,7 +436,14 @@ TARGETS = (
             f"{f['max_us'] / 1000:.0f} ms (p99 {f['p99_us'] / 1000:.1f}), {f['lost']} of {f['ticks'] + f['lost']};"
             f" {f['kills']} kills"
         ),
-        lambda f: f["real_time"] and f["max_us"] <= 50_000 and not f["lost"] and f["kills"] and f["seconds"] >= 600 and f["place"] == "machine",
+        lambda f: (
+            f["real_time"]
+            and f["max_us"] <= 50_000
+            and not f["lost"]
+            and f["kills"]
+            and f["seconds"] >= 600
+            and f["place"] == "machine"
+        ),
     ),
     Target(
         "thrashing",

@@ -134,7 +134,8 @@ def recorded(folders: Folders) -> Figures:
     gaps: Counter[str] = Counter()
     for table in sorted({entry.path.partition("/")[0] for entry in archive.catalogue()}):
         with suppress(Error):
-            gaps.update(f"{gap.table}: {gap.cause}" for gap in archive.select(f"{table}/*", raw=True).gaps)
+            found = archive.select(f"{table}/*", raw=True).gaps
+            gaps.update(f"{gap.table}: {gap.cause}{gap.detail and f' ({gap.detail})'}" for gap in found)
     events = [event for event in archive.events() if event.kind in OWN_EVENTS]
     return {
         "holes": dict(gaps),
