@@ -138,8 +138,9 @@ static void put(const char *path, const char *text) {
     close(file);
 }
 
-static void hog(long kib, const char *score, const char *group) {
+static void hog(pid_t maker, long kib, const char *score, const char *group) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != maker) _exit(0); // It ended before it could be said that this is to end with it.
     put("/proc/self/oom_score_adj", score);
     if (group) put(group, "0");
     long pages = kib * 1024 / PAGE_BYTES;
@@ -157,6 +158,7 @@ static void hog(long kib, const char *score, const char *group) {
 }
 
 static void fill(long count, long kib, const char *score, const char *group) {
+    pid_t maker = getpid();
     prctl(PR_SET_NAME, "load-maker");
     signal(SIGCHLD, SIG_DFL);
     printf("ready 0\n");
@@ -171,7 +173,7 @@ static void fill(long count, long kib, const char *score, const char *group) {
         if (child < 0) fail("fork");
         if (!child) {
             prctl(PR_SET_NAME, "load-memory");
-            hog(kib, score, group);
+            hog(maker, kib, score, group);
         }
     }
 }
