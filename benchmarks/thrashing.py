@@ -140,12 +140,12 @@ def recorded(folders: Folders) -> Figures:
     return {
         "holes": dict(gaps),
         "own_events": [f"{event.kind}: {event.subject}: {event.text}" for event in events],
-        "oom_kills_on_record": sum(_as_one(event.text) for event in archive.events(kind="oom kill")),
+        "oom_kills_on_record": sum(_kills_in(event.text) for event in archive.events(kind="oom kill")),
     }
 
 
-def _as_one(text: str) -> int:
-    """Of how many an event tells: more than a probe may tell in one reading are one event."""
+def _kills_in(text: str) -> int:
+    """How many kills an event is about: what is more than a probe may tell in one reading is one event."""
     more = MORE.match(text)
     return int(more[1]) if more else 1
 
