@@ -239,8 +239,8 @@ def _load(now: Now, width: int, signs: Signs) -> list[Text]:
     for resource in now.instances("pressure"):
         some, full = (now.derived("pressure", f"{kind}_percent", resource) for kind in ("some", "full"))
         if some is not None:
-            item = _named(resource, f"{some:.1f} %", _warmth(some / 100))
-            items.append(Text.assemble(item, "" if full is None else f", all {full:.1f} %"))
+            item = _named(resource, _waited(some), _warmth(some / 100))
+            items.append(Text.assemble(item, "" if full is None else f", all {_waited(full)}"))
     if items:
         first, *others = items
         lines.append(_joined(Text.assemble(("Pressure ", _LABEL), first), others, width, signs))
@@ -443,6 +443,11 @@ def _bar(parts: Sequence[tuple[float, str]], width: int, signs: Signs) -> Text:
 
 def _percent(share: float | None) -> Text:
     return Text("     ?  ") if share is None else Text(f"{share * 100:5.1f} %", _warmth(share))
+
+
+def _waited(percent: float) -> str:
+    """Time that somebody waited. The kernel adds it up in periods of its own, so one second may get more than one."""
+    return f"{min(percent, 100.0):.1f} %"
 
 
 def _warmth(share: float) -> str:

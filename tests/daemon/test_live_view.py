@@ -225,6 +225,12 @@ def test_a_frame_of_80_by_24_has_everything(runtime: Path, machine: Machine) -> 
     assert "sr0" not in shown, "a drive that was never used has no line"
 
 
+def test_nobody_waits_for_more_than_all_of_the_time(runtime: Path, machine: Machine) -> None:
+    machine.ring.rows(PRESSURE, 130 * SECOND, ("cpu", "io"), [129 * 123000 + 1_040_000, 1_039_999, 0, 0])
+    shown = text(scene(follower(runtime).read(), tick=130))
+    assert "cpu 100.0 %, all 100.0 %" in shown, shown
+
+
 def test_what_a_heading_says_can_be_asked_for(runtime: Path, machine: Machine) -> None:
     lines = text(scene(follower(runtime).read()), width=120, height=40).splitlines()
     own = {probe.table.name: probe.table for probe in generate.own_probes()}
