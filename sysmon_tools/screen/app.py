@@ -33,6 +33,7 @@ from sysmon_tools.screen.look import (
     at,
     bucket,
     inward,
+    lacks,
     moved,
     opened,
     ordered,
@@ -352,6 +353,8 @@ class SysmonApp(App[None]):
                 )
             before = self._look.moment
             self._go(look)
+            if column := lacks(self._look, action):
+                self._said = f"these rows have no {column}; , and . sort by the columns that they have"
             if action in {"next spike", "previous spike"}:
                 self._said = moment_page.spike_line(spike_from(before, action, around), before.step_ns)
             if is_end:

@@ -160,6 +160,14 @@ def _by(look: Look, order: str, column: str) -> Look:
     return look._replace(by=column, is_reversed=False) if has_column else look
 
 
+def lacks(look: Look, action: str) -> str:
+    """The column by which an action sorts, where the rows that are shown have none of that name; else empty."""
+    if look.asked is None or action not in _ORDERS:
+        return ""
+    column = _ORDERS[action][1]
+    return "" if column in look.asked.columns else column
+
+
 def at(look: Look, at_ns: int | None, now_ns: int) -> Look:
     """Look at another moment; never beyond now."""
     if at_ns is None or at_ns == look.moment.at_ns:

@@ -495,6 +495,12 @@ def test_columns_order_rows_and_sheets_have_others(archive: Archive) -> None:
     assert by_memory.index("calm") < by_memory.index("updatedb")
 
 
+def test_rows_without_the_column_of_an_order_say_so(archive: Archive) -> None:
+    missing = "these rows have no written_bytes; , and . sort by the columns that they have"
+    assert missing not in after(archive, STALLED, ["p", "D"], (120, 24))
+    assert missing in after(archive, STALLED, ["w", "D"], (120, 24))
+
+
 def test_help_names_every_key_and_goes_away(archive: Archive) -> None:
     assert "go to the next spike" in after(archive, STALLED, ["question_mark"], (100, 70))
     assert "go to the next spike" not in after(archive, STALLED, ["question_mark", "question_mark"], (100, 70))
