@@ -458,17 +458,20 @@ class Sampler:
                 source.index, source.written, source.due_ns, source.is_full_due = -1, None, due_ns, True
 
     def _review(self) -> None:
-        """End the holds and quarantines whose time is over."""
+        """End what is over: holds, quarantines, the time in a process of its own."""
         for source in self._roster.sources:
             if source.barred is not None and self._conduct.barred(source.table, self._now_ns) is None:
                 self._tell(source.planned.sensitivity, "released", source.table, "its quarantine is over")
+            if self._roster.may_return(source, self._now_ns):
+                self._tell(source.planned.sensitivity, "released", source.table, "read with the others again")
         self._follow()
 
     # --- What becomes of probes that misbehave
 
     def hangs(self, source: Source, reason: str) -> None:
-        """Read a source that does not answer in a process of its own from now on."""
-        self._conduct.set_apart(source.table, reason)
+        """Read a source that does not answer in a process of its own for a while."""
+        self._conduct.set_apart(source.table, self._now_ns, reason)
+        self._roster.plan_review(self._now_ns)
         self._tell(source.planned.sensitivity, "stuck", source.table, f"{reason}; read in a process of its own")
 
     def offends(self, source: Source, reason: str) -> None:
@@ -522,7 +525,7 @@ class Sampler:
                 continue
             self._blame(table, planned.sensitivity, f"{self.name} died reading it")
             if self._lane is Lane.BACKGROUND:
-                self._conduct.set_apart(table, self._conduct.records[table].reason)
+                self._conduct.set_apart(table, now_ns, self._conduct.records[table].reason)
         self._conduct.write()
 
     def _moved(self) -> set[str]:

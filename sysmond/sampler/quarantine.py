@@ -25,6 +25,8 @@ QUARANTINE_FIRST_NS = 10 * SECOND_NS
 LEVEL_MAX = 32  # Long after the quarantine has its longest.
 QUARANTINE_GROWTH = 6
 QUARANTINE_MAX_NS = 24 * 3600 * SECOND_NS
+# So long a table is read in a process of its own; the machine may have been starved, and nothing be wrong with it.
+APART_FIRST_NS = 3600 * SECOND_NS
 # So long without offence after a quarantine, and what was is forgotten.
 FORGET_NS = 3600 * SECOND_NS
 # A reading of the real-time lane that is late so often in a row moves its table away.
@@ -37,7 +39,7 @@ class Judge(Protocol):
     """Who is told what became of a reading, and makes something of it: a lane."""
 
     def hangs(self, source: Source, reason: str) -> None:
-        """A source does not answer, and is read in a process of its own from now on."""
+        """A source does not answer, and is read in a process of its own for a while."""
 
     def offends(self, source: Source, reason: str) -> None:
         """A source killed or wedged its process; it may be barred now."""
@@ -50,28 +52,46 @@ class Record(NamedTuple):
     """What is held against a table.
 
     ``last_ns``: its latest offence. ``level``: how often it was quarantined. ``until_ns``: end of the latest
-    quarantine, 0 where there was none. ``moved``: to the background lane. ``apart``: it is read in a process of its
-    own. ``reason``: of the latest of all.
+    quarantine, 0 where there was none. ``moved``: to the background lane. ``apart_until_ns``: until then it is read in
+    a process of its own; ``apart_level``: how often that began. ``reason``: of the latest of all.
     """
 
     last_ns: int = 0
     level: int = 0
     until_ns: int = 0
     moved: bool = False
-    apart: bool = False
+    apart_until_ns: int = 0
+    apart_level: int = 0
     reason: str = ""
 
 
 def offended(record: Record, now_ns: int, reason: str, *, at_once: bool = False) -> Record:
     """Judge an offence: a reading that killed or wedged its process. ``at_once``: it was no chance."""
     record = aged(record, now_ns)
+    if record.apart_until_ns > now_ns:  # It gets no better there.
+        record = record._replace(apart_until_ns=max(record.apart_until_ns, now_ns + _apart_ns(record.apart_level)))
     is_again = record.last_ns > 0 and now_ns - record.last_ns < CHANCE_NS
     if not (at_once or is_again or record.level):
         return record._replace(last_ns=now_ns, reason=reason)
-    length_ns = min(QUARANTINE_MAX_NS, QUARANTINE_FIRST_NS * QUARANTINE_GROWTH**record.level)
+    length_ns = _grown(QUARANTINE_FIRST_NS, record.level)
     return record._replace(
         last_ns=now_ns, level=min(record.level + 1, LEVEL_MAX), until_ns=now_ns + length_ns, reason=reason
     )
+
+
+def set_apart(record: Record, now_ns: int, reason: str) -> Record:
+    """Judge a reading that did not come back: it is read in a process of its own for a while, each time longer."""
+    level = min(record.apart_level + 1, LEVEL_MAX)
+    return record._replace(apart_until_ns=now_ns + _apart_ns(level), apart_level=level, reason=reason)
+
+
+def _apart_ns(level: int) -> int:
+    return _grown(APART_FIRST_NS, level - 1)
+
+
+def _grown(first_ns: int, times: int) -> int:
+    longer_ns: int = first_ns * QUARANTINE_GROWTH**times
+    return min(QUARANTINE_MAX_NS, longer_ns)
 
 
 def aged(record: Record, now_ns: int) -> Record:
@@ -131,9 +151,9 @@ class Conduct:
         self.records[table] = self.records.get(table, Record())._replace(moved=True, reason=reason)
         self.write()
 
-    def set_apart(self, table: str, reason: str) -> None:
-        """Note that a table is to be read in a process of its own."""
-        self.records[table] = self.records.get(table, Record())._replace(apart=True, reason=reason)
+    def set_apart(self, table: str, now_ns: int, reason: str) -> None:
+        """Note that a table is to be read in a process of its own for a while."""
+        self.records[table] = set_apart(self.records.get(table, Record()), now_ns, reason)
         self.write()
 
     def forgive(self, table: str) -> bool:
@@ -151,9 +171,9 @@ class Conduct:
         """Whether a table belongs to the background lane now."""
         return table in self.records and self.records[table].moved
 
-    def is_apart(self, table: str) -> bool:
-        """Whether a table is to be read in a process of its own."""
-        return table in self.records and self.records[table].apart
+    def is_apart(self, table: str, now_ns: int) -> bool:
+        """Whether a table is to be read in a process of its own now."""
+        return table in self.records and now_ns < self.records[table].apart_until_ns
 
     def barred(self, table: str, now_ns: int) -> Absence | None:
         """Why a table is not to be read now, and for how long."""
@@ -163,13 +183,10 @@ class Conduct:
         return Absence(Cause.QUARANTINED, f"{record.reason}; not read for {duration(record.until_ns - record.last_ns)}")
 
     def ends_ns(self, tables: Iterable[str], now_ns: int) -> int:
-        """When the next quarantine of these tables ends."""
-        ends = [
-            record.until_ns
-            for table, record in self.records.items()
-            if record.until_ns > now_ns and table in set(tables)
-        ]
-        return min(ends, default=NEVER_NS)
+        """When the next of what is held against these tables ends by itself."""
+        records = [self.records[table] for table in tables if table in self.records]
+        ends = [end_ns for record in records for end_ns in (record.until_ns, record.apart_until_ns)]
+        return min((end_ns for end_ns in ends if end_ns > now_ns), default=NEVER_NS)
 
 
 def _record_of(fields: dict[str, Any]) -> Record:
@@ -177,7 +194,8 @@ def _record_of(fields: dict[str, Any]) -> Record:
     if fields.keys() != right.keys() or any(type(fields[name]) is not kind for name, kind in right.items()):
         raise ValueError(f"not what is held against a table: {fields!r}")
     if not (
-        0 <= fields["level"] <= LEVEL_MAX and all(note.integer(fields[name]) >= 0 for name in ("last_ns", "until_ns"))
+        all(0 <= fields[name] <= LEVEL_MAX for name in ("level", "apart_level"))
+        and all(note.integer(fields[name]) >= 0 for name in ("last_ns", "until_ns", "apart_until_ns"))
     ):
-        raise ValueError(f"no level of quarantine, or no time: {fields!r}")
+        raise ValueError(f"no level, or no time: {fields!r}")
     return Record(**fields)

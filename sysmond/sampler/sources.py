@@ -117,6 +117,7 @@ class Roster:
         self._failed: list[PlannedProbe] = []
         self._absent: list[PlannedProbe] = []
         self._loading: dict[str, Loading] = {}
+        self._ending: list[Process] = []
 
     @property
     def intervals_ns(self) -> set[int]:
@@ -128,17 +129,20 @@ class Roster:
         """Make the sources those that are wanted. ``moved``: to the background lane. ``again``: try what failed."""
         if again:
             self._failed.clear()
+        self._ending = [process for process in self._ending if not process.is_gone()]
         self.holds = {table: hold for table, hold in self.holds.items() if hold.until_ns > now_ns}
         self._is_bursting = now_ns < self.burst_until_ns
         before = {source.table: source for source in self.sources}
         wanted = list(self._wanted(plan, moved))
         for loading in [wish for wish in self._loading.values() if wish.planned not in wanted]:
             loading.process.kill("not wanted any more")
+            self._ending.append(loading.process)
             del self._loading[loading.planned.table]
         staying: dict[str, Source] = {}
         for planned in wanted:
             old = before.get(planned.table)
-            if old is not None and old.planned._replace(interval_ns=planned.interval_ns) == planned:
+            is_same = old is not None and old.planned._replace(interval_ns=planned.interval_ns) == planned
+            if old is not None and is_same and not self.may_return(old, now_ns):
                 staying[planned.table] = old if old.planned == planned else self._regraded(old, planned)
         loaded = {**staying, **self._loaded([wish for wish in wanted if wish.table not in staying], now_ns)}
         for table, source in before.items():
@@ -175,13 +179,18 @@ class Roster:
             self.review_ns = 0
         return said
 
+    def may_return(self, source: Source, now_ns: int) -> bool:
+        """Whether a source that is read in a process of its own need not be any longer."""
+        reader = self.readers.get(source)
+        return reader is not None and reader.process is not None and not self._is_apart(source.planned, now_ns)
+
     def plan_review(self, now_ns: int) -> None:
         """Find out when something ends by itself."""
         tables = [source.table for source in self.sources] + [planned.table for planned in self._failed]
         ends = [hold.until_ns for hold in self.holds.values()]
         ends += [self.burst_until_ns] if self._is_bursting else []
         ends += [now_ns + SECOND_NS] if self._loading else []
-        ends += [now_ns + LOOK_NS] if self._absent else []
+        ends += [now_ns + LOOK_NS] if self._absent or self._ending else []
         if self._easing and self._easing.is_on_battery is not self._was_on_battery:
             ends.append(now_ns)  # It was found meanwhile, by another thread.
         self.review_ns = min([self._conduct.ends_ns(tables, now_ns), *ends])
@@ -267,7 +276,7 @@ class Roster:
         for loading in self._loading.values():
             loading.process.kill("the lane ends")
         bury([reader.process for reader in self.readers.values() if reader.process])
-        bury([loading.process for loading in self._loading.values()])
+        bury([*self._ending, *(loading.process for loading in self._loading.values())])
 
     def _wanted(self, plan: Plan, moved: Collection[str]) -> Iterator[PlannedProbe]:
         """The probes of this lane of whose sources this machine has any, each with the interval that holds now.
@@ -326,6 +335,8 @@ class Roster:
         """Let a source go; its last word is an absence, unless its table goes on where the same readers look."""
         if (reader := self.readers.pop(source, None)) is not None:
             reader.close()
+            if reader.process:
+                self._ending.append(reader.process)
             self.hosts.remove(source.host)
         goes_on = successor is not None or any(
             planned.table == source.table and planned.enabled for planned in plan.probes
@@ -338,7 +349,7 @@ class Roster:
     def _loaded(self, wanted: list[PlannedProbe], now_ns: int) -> dict[str, Source]:
         """Load probes; one that cannot be loaded is left out, which is said once."""
         wanted = [wish for wish in wanted if wish not in self._failed or self._was_released(wish, now_ns)]
-        apart = [wish for wish in wanted if self._is_apart(wish)]
+        apart = [wish for wish in wanted if self._is_apart(wish, now_ns)]
         loaded = self._loaded_apart(apart, now_ns) if apart else {}
         for planned in wanted:
             if planned in apart:
@@ -397,9 +408,9 @@ class Roster:
         self._failed.remove(planned)
         return True
 
-    def _is_apart(self, planned: PlannedProbe) -> bool:
+    def _is_apart(self, planned: PlannedProbe, now_ns: int) -> bool:
         is_background = self._lane is Lane.BACKGROUND and planned.table != SELF.name
-        return is_background and (is_foreign(planned) or self._conduct.is_apart(planned.table))
+        return is_background and (is_foreign(planned) or self._conduct.is_apart(planned.table, now_ns))
 
     def _source(self, planned: PlannedProbe, probe: Probe, process: "Process | None" = None) -> Source:
         if self._lane is Lane.REALTIME:

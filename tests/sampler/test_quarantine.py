@@ -12,6 +12,7 @@ from sysmond.base.clock import SECOND_NS
 from sysmond.base.model import Cause
 from sysmond.sampler import quarantine
 from sysmond.sampler.quarantine import (
+    APART_FIRST_NS,
     CHANCE_NS,
     FORGET_NS,
     NEVER_NS,
@@ -56,6 +57,26 @@ def test_an_hour_without_offence_after_the_quarantine_forgets_the_count() -> Non
     assert offended(held, held.until_ns + FORGET_NS + 1, "died").until_ns == 0
 
 
+def test_what_hangs_in_its_own_process_too_stays_there_an_hour_after_it_did_so_last(tmp_path: Path) -> None:
+    conduct = Conduct(str(tmp_path), BOOT)
+    conduct.set_apart("gpu", NOW, "hangs")
+    last_ns = NOW + APART_FIRST_NS - SECOND_NS
+    conduct.offend("gpu", last_ns, "hangs again")
+    assert conduct.is_apart("gpu", last_ns + APART_FIRST_NS - 1)
+    assert not conduct.is_apart("gpu", last_ns + APART_FIRST_NS)
+    conduct.offend("gpu", last_ns + APART_FIRST_NS, "died with the others")
+    assert not conduct.is_apart("gpu", last_ns + APART_FIRST_NS)
+
+
+def test_each_time_a_table_is_set_apart_is_six_times_as_long_up_to_a_day(tmp_path: Path) -> None:
+    conduct, now_ns, hours = Conduct(str(tmp_path), BOOT), NOW, []
+    for _ in range(4):
+        conduct.set_apart("gpu", now_ns, "hangs")
+        hours.append((conduct.ends_ns(["gpu"], now_ns) - now_ns) // (3600 * SECOND_NS))
+        now_ns = conduct.ends_ns(["gpu"], now_ns)
+    assert hours == [1, 6, 24, 24]
+
+
 @given(st.lists(st.tuples(st.integers(0, 10**14), st.booleans()), max_size=50))
 def test_a_quarantine_never_lasts_longer_than_a_day_nor_shorter_than_ten_seconds(
     offences: list[tuple[int, bool]],
@@ -73,16 +94,17 @@ def test_the_next_incarnation_knows_what_is_held(tmp_path: Path) -> None:
     assert not first.offend("disk", NOW, "died")
     assert first.offend("disk", NOW + 1, "died again")
     first.move("cpu", "late")
-    first.set_apart("gpu", "hangs")
+    first.set_apart("gpu", NOW, "hangs")
     later = Conduct(str(tmp_path), BOOT)
     later.read()
     assert (later.records, later.judged_ns) == (first.records, 7)
     assert (later.moved(), later.is_moved("cpu"), later.is_moved("disk")) == ({"cpu"}, True, False)
-    assert (later.is_apart("gpu"), later.is_apart("cpu")) == (True, False)
+    assert (later.is_apart("gpu", NOW + 1), later.is_apart("cpu", NOW + 1)) == (True, False)
     assert later.barred("disk", NOW + 2) == (Cause.QUARANTINED, "died again; not read for 10 s")
     assert later.barred("disk", NOW + 1 + 10 * SECOND_NS) is None
     assert later.ends_ns(["disk", "cpu"], NOW + 2) == NOW + 1 + 10 * SECOND_NS
     assert later.ends_ns(["cpu"], NOW + 2) == NEVER_NS
+    assert later.ends_ns(["cpu", "gpu"], NOW + 2) == NOW + APART_FIRST_NS
     assert (later.forgive("disk"), later.forgive("disk")) == (True, False)
     last = Conduct(str(tmp_path), BOOT)
     last.read()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sysmond.base import clock
 from sysmond.base.model import ABSENT, Cause, Lane, Sensitivity, Table
 from sysmond.errors import Error
 from sysmond.machine.folders import Folders, create_classes
@@ -20,7 +21,7 @@ from sysmond.ring.progress import LANES
 from sysmond.ring.snapshot import snapshot
 from sysmond.sampler import sources
 from sysmond.sampler.lane import Sampler
-from sysmond.sampler.quarantine import Conduct
+from sysmond.sampler.quarantine import APART_FIRST_NS, Conduct
 from sysmond.sampler.source import with_options
 from sysmond.store.of_ring import Hole, of_snapshot
 from tests.support.waiting import HANG_S
@@ -727,6 +728,29 @@ def test_the_number_of_processes_is_bounded(runtime: Path, tmp_path: Path, monke
     lane._obey({"do": "plan"})  # What is let go of makes room.
     assert [source.table for source in lane._roster.sources] == ["other"]
     lane.close()
+
+
+def test_what_hung_is_read_with_the_others_again_when_it_has_long_been_well(runtime: Path) -> None:
+    create_classes(str(runtime / "background"))
+    begin_s = clock.boottime_ns() // SECOND
+    held = Conduct(str(runtime / "background"), clock.boot_id())
+    held.set_apart("cpu", (begin_s + 10) * SECOND - APART_FIRST_NS, "no answer within 4 s")
+    planned = PlannedProbe("cpu", "sysmond_probes.cpu", Lane.BACKGROUND, SECOND, Sensitivity.PUBLIC)
+    said: list[str] = []
+    settings = Settings(Folders(str(runtime / "state"), str(runtime)))
+    lane = Sampler(settings, Plan((planned,)), Lane.BACKGROUND, said.append)
+    while not lane._roster.sources:
+        lane._roster.follow(lane._plan, (), begin_s * SECOND)
+    ((_, pid),) = lane._roster.workers()
+    run(lane, range(begin_s, begin_s + 10))
+    assert (len(lane._roster.workers()), said) == (1, [])
+    run(lane, range(begin_s + 10, begin_s + 15))
+    assert (lane._roster.workers(), said) == ([], ["probe cpu: released: read with the others again"])
+    (ring,) = (runtime / "background/public").glob(f"*{SUFFIX}")
+    ticks = {tick // SECOND for block in of_snapshot(snapshot(str(ring))).blocks for tick in block.ticks.tolist()}
+    assert ticks == set(range(begin_s, begin_s + 15))
+    lane.close()
+    assert not os.path.exists(f"/proc/{pid}")
 
 
 def test_what_the_machine_lacks_is_not_loaded_before_it_is_there(bench: Bench, tmp_path: Path) -> None:
