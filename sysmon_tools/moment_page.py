@@ -47,7 +47,7 @@ def lists(moment: MomentScene, width: int, height: int) -> list[Text]:
 
 def _cut_to(lines: list[Text], width: int, height: int) -> list[Text]:
     for line in lines:
-        line.truncate(width)
+        line.truncate(width, overflow="ellipsis")
     return lines[: max(0, height)]
 
 

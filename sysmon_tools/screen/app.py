@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -64,6 +65,8 @@ JOURNAL_S = 120
 # Below so many lines there is one curve, and below so few none.
 _SMALL, _TINY = 16, 8
 _HELP_COLUMN = 60
+# Behind so many signs a line of the help says what its keys do.
+_KEYS_WIDTH = 11
 # In so many lines the text of an event is shown whole.
 _WHOLE = 6
 # By how many lines these move the help.
@@ -160,6 +163,7 @@ class SysmonApp(App[None]):
         self._draw()
         self.run_worker(self._answer())
         self._wanted.set()
+        self.set_interval(LIVE_S, self._draw_head)  # How long ago the moment was.
 
     def on_resize(self) -> None:
         """Lay out anew, and fill what there is room for then."""
@@ -232,9 +236,7 @@ class SysmonApp(App[None]):
         page, look = self._page, self._look
         scene = page.scene if page else None
         is_small = height < _SMALL
-        span = span_of(page.look, page.look.asked) if page and page.look.asked else None
-        head = moment_page.head(scene, is_live=look.is_live, span=span) if scene else Text("sysmon  reading …")
-        self._top.draw([head])
+        self._draw_head()
         said = [
             *(moment_page.remarks(scene) if scene else ()),
             *(Text(line, "yellow") for line in (self._said, self._thaw_line(), self._problem) if line),
@@ -255,6 +257,18 @@ class SysmonApp(App[None]):
         footer = keys.footer(self._keys, is_live=look.is_live, is_snapshot=self._archive.is_snapshot)
         self._foot.draw([Text(footer if self._prompt is None else self._prompt.says, "dim")])
 
+    def _draw_head(self) -> None:
+        """Say of which moment the rest is, and how long ago that is by now."""
+        page = self._page
+        if page is None:
+            self._top.draw([Text("sysmon  reading …")])
+            return
+        span = span_of(page.look, page.look.asked) if page.look.asked else None
+        scene = page.scene._replace(now_ns=max(self._now(), page.scene.now_ns))
+        head = moment_page.head(scene, is_live=self._look.is_live, span=span)
+        head.truncate(self.size.width, overflow="ellipsis")
+        self._top.draw([head])
+
     def _thaw_line(self) -> str:
         """That what the row below the cursor is about is frozen, and what thaws it."""
         if self._rows.note is None:
@@ -265,14 +279,8 @@ class SysmonApp(App[None]):
     def _instead(self, width: int, height: int, says: str) -> list[Text]:
         """What stands where rows would: the help, why there are none, or the overview's lists."""
         if self._is_help:
-            lines = [Text(line) for line in keys.help_lines(self._keys)]
-            if width >= 2 * _HELP_COLUMN and len(lines) > height - _SMALL:
-                half = (len(lines) + 1) // 2
-                left, right = lines[:half], [*lines[half:], Text()]
-                for line in left:
-                    line.truncate(_HELP_COLUMN - 2, pad=True)
-                lines = [Text.assemble(one, "  ", other) for one, other in zip(left, right, strict=False)]
             room = self._lists.size.height or height - _SMALL // 4
+            lines = _help_page(keys.help_lines(self._keys), width, room)
             self._help_at = max(0, min(self._help_at, len(lines) - room))
             return lines[self._help_at :]
         if says:
@@ -623,6 +631,22 @@ class SysmonApp(App[None]):
 
     def _open(self, name: str) -> None:
         self._go(opened(self._look, BY_NAME[name].name))
+
+
+def _help_page(spoken: Sequence[str], width: int, room: int) -> list[Text]:
+    """The help in lines of that width; in two columns where one has more lines than there is room for."""
+    are_two = len(spoken) > room and width >= 2 * _HELP_COLUMN
+    column = width // 2 - 2 if are_two else width
+    folded_lines = [
+        part.replace(keys.JOINED, " ")
+        for line in spoken
+        for part in textwrap.wrap(line, column, subsequent_indent=" " * _KEYS_WIDTH) or [""]
+    ]
+    if not are_two:
+        return [Text(line) for line in folded_lines]
+    half = (len(folded_lines) + 1) // 2
+    left, right = folded_lines[:half], [*folded_lines[half:], ""]
+    return [Text(f"{one:{column}}    {other}") for one, other in zip(left, right, strict=False)]
 
 
 async def _done_to(target: GroupTarget, action: str, text: str) -> str:

@@ -81,6 +81,8 @@ SEARCHING = {"n": 1, "N": -1}
 GROUPS = (("Time", TIME), ("Rows", ROWS), ("More", OTHERS))
 # This one ends, whatever else somebody prefers.
 _ALWAYS = "ctrl+c"
+# Between a key and its name, where a line must not be folded.
+JOINED = "\N{NO-BREAK SPACE}"
 # How textual calls signs, where it does not by their names in Unicode.
 _SIGNS = {
     "solidus": "slash",
@@ -140,8 +142,8 @@ def _shown_as(key: Key, texts: Sequence[str] | None) -> Key:
 
 
 def help_lines(keys: KeyMap) -> list[str]:
-    """The help, a line a key, below a title each."""
-    made = ["Views", "  " + "  ".join(f"{keys.views[name]} {name}" for name in BY_NAME)]
+    """The help, a line a key, below a title each; it may be folded at spaces, not at ``JOINED``."""
+    made = ["Views", "  " + "  ".join(f"{keys.views[name]}{JOINED}{name}" for name in BY_NAME)]
     for title, group in keys.groups:
         made += ["", title]
         made += [f"  {key.shown:8} {key.says}" for key in group if key.shown]

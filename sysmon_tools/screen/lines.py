@@ -193,7 +193,7 @@ class TableLines(ScrollView, can_focus=False):
     def render_line(self, y: int) -> Strip:
         """Give a line of the heading, or a row."""
         self._drawn[y] = line = self._line(y)
-        return _strip(line, self.size.width)
+        return _strip(line, self.size.width, is_ascii=self.is_ascii)
 
     def on_click(self, event: events.Click) -> None:
         """Choose a column by its heading, or a row; twice goes into it."""
@@ -296,11 +296,16 @@ def folded(text: str, width: int, lines_max: int) -> list[Text]:
     return [Text(line) for line in textwrap.wrap(printable(text), width, max_lines=lines_max, placeholder=" ...")]
 
 
-def _strip(line: _Parts, width: int) -> Strip:
-    """A line of exactly that width, which is told to textual, so that it need not measure it."""
-    segments, left = [], width
+def _strip(line: _Parts, width: int, *, is_ascii: bool) -> Strip:
+    """A line of exactly that width, which is told to textual, so that it need not measure it.
+
+    What there is no room for is seen to be missing.
+    """
+    is_cut = length("".join(text for text, _ in line).rstrip()) > width
+    sign = "" if not is_cut else "." if is_ascii else "…"
+    segments, left = [], width - len(sign)
     for text, style in line:
         there = cut(text, left)
         segments.append(segment(there, style))
         left -= length(there)
-    return Strip([*segments, segment(" " * left, "")], width)
+    return Strip([*segments, segment(sign + " " * left, "")], width)

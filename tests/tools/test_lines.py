@@ -4,6 +4,7 @@
 import asyncio
 from collections import Counter
 
+import pytest
 from textual.app import App, ComposeResult
 from textual.strip import Strip
 
@@ -152,5 +153,35 @@ def test_where_rows_go_the_table_does_not_end_in_the_middle() -> None:
             await pilot.resize_terminal(60, 10)
             await pilot.pause()
             assert any(f"pid{order[app.table.at]} " in line for line in app.seen())
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("is_ascii", "sign"), [(False, "…"), (True, ".")])
+def test_a_line_that_is_wider_than_the_screen_says_so(is_ascii: bool, sign: str) -> None:
+    async def run() -> None:
+        app = Shown()
+        app.table.is_ascii = is_ascii
+        async with app.run_test(size=(60, LINES)) as pilot:
+            texts = ["x" * 55, "x" * 56, "日" * 28, "short"]
+            app.table.draw(
+                SheetRows([Field("n", str), Field("command", lambda row: texts[row], is_text=True)], range(4))
+            )
+            await pilot.pause()
+            assert app.seen()[1:6] == [
+                "n  command",
+                f"0  {'x' * 55}",
+                f"1  {'x' * 56}",
+                f"2  {'日' * 28}",
+                "3  short",
+            ]
+            texts[0], texts[2] = "x" * 58, "日" * 29
+            app.table.draw(app.table.rows)
+            await pilot.pause()
+            assert app.seen()[2] == f"0  {'x' * 56}{sign}"
+            assert app.seen()[4] == f"2  {'日' * 28}{sign}"
+            app.table.draw(SheetRows([Field("n" * 61, str)], range(4)))
+            await pilot.pause()
+            assert app.seen()[1] == "n" * 59 + sign
 
     asyncio.run(run())

@@ -442,6 +442,20 @@ def test_the_overview_says_what_it_was(archive: Archive) -> None:
     assert "\x1b" not in shown
 
 
+def test_how_long_ago_it_was_goes_on_while_nothing_is_asked(archive: Archive) -> None:
+    async def run() -> None:
+        now_ns = [screens.NOW_NS]
+        app = SysmonApp(archive, STALLED, argparse.Namespace(), now=lambda: now_ns[0])
+        async with app.run_test(size=(100, 30)) as pilot:
+            await screens.settled(pilot)
+            assert "10 min ago" in screens.seen(app)
+            now_ns[0] += 300 * SECOND_NS
+            while "15 min ago" not in screens.seen(app):
+                await pilot.pause(screens.STEP_S)
+
+    asyncio.run(asyncio.wait_for(run(), HANG_S))
+
+
 @pytest.mark.parametrize("size", [(40, 10), (200, 60), (20, 4)])
 def test_every_view_fits_every_terminal(archive: Archive, size: tuple[int, int]) -> None:
     for shown in each_after(archive, STALLED, [view.key for view in VIEWS], size):
@@ -504,6 +518,12 @@ def test_rows_without_the_column_of_an_order_say_so(archive: Archive) -> None:
 def test_help_names_every_key_and_goes_away(archive: Archive) -> None:
     assert "go to the next spike" in after(archive, STALLED, ["question_mark"], (100, 70))
     assert "go to the next spike" not in after(archive, STALLED, ["question_mark", "question_mark"], (100, 70))
+
+
+def test_help_has_two_columns_where_one_is_too_long_and_loses_nothing(archive: Archive) -> None:
+    shown = after(archive, STALLED, ["question_mark"], (120, 40))
+    for line in keys.help_lines(keys.mapped({})):
+        assert all(word in shown for word in line.replace(keys.JOINED, " ").split())
 
 
 def test_help_that_does_not_fit_is_scrolled(archive: Archive) -> None:
